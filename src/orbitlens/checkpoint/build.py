@@ -1,0 +1,243 @@
+"""Config + tensor names -> Architecture: the family table applied to one checkpoint.
+
+Enters: a parsed config and a `TensorSource`. Leaves: an `Architecture` whose every tensor name has
+been found in the file and whose every shape has been checked against the config.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
+
+from orbitlens.checkpoint.families import FAMILIES, Row, rotary_of, row_in_gguf
+from orbitlens.checkpoint.model import Architecture, LayerSpec, Position, Stack
+from orbitlens.checkpoint.settings import Settings
+from orbitlens.checkpoint.source import TensorSource
+from orbitlens.errors import CheckpointError, UnknownFamilyError
+
+T = TypeVar("T")
+ATTENTION_WORDS = ("attn", "attention", "query", "key", "value", "q_proj", "qkv", "c_attn")
+
+
+def build_architecture(config: Mapping[str, Any], source: TensorSource, path: str) -> Architecture:
+    """Apply the family table to one checkpoint.
+
+    Raises:
+        UnknownFamilyError: no row of `FAMILIES` has the config's `model_type`.
+        CheckpointError: the config or the tensors do not have the form the row expects.
+    """
+    family = config.get("model_type")
+    if not isinstance(family, str) or family not in FAMILIES:
+        raise UnknownFamilyError(_unknown(family, source, path))
+    inner = config.get("text_config")  # a multimodal model keeps its language model's config here
+    settings = Settings({**config, **inner} if isinstance(inner, Mapping) else config, path)
+    try:
+        return _build(family, settings, source)
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError) as error:
+        raise CheckpointError(
+            f"{path}: the config of this {family!r} model has a value of an unexpected form "
+            f"({type(error).__name__}: {error}). Correct the config, or fetch it again."
+        ) from error
+
+
+def _build(family: str, settings: Settings, source: TensorSource) -> Architecture:
+    overrides = settings.get("_gguf")
+    rows = FAMILIES[family]
+    if overrides is not None:
+        rows = tuple(row_in_gguf(row, overrides) for row in rows)
+    stacks, flags = [], []
+    for row in rows:
+        prefix = _prefix(row, settings, source)
+        if prefix is None:
+            flags.append(f"no {row.stack} in these files")
+            continue
+        stacks.append(_Builder(row, settings, source, prefix).stack())
+        flags += _resolve(row.flags, settings)
+    if not stacks:
+        names = [_layer_name(row, settings, 0) + "." + row.o for row in rows]
+        raise CheckpointError(
+            f"{settings.path}: a {family!r} model keeps attention in tensors like {names[0]!r}, "
+            f"and there is none. {_attention_like(source)}"
+        )
+    if len(rows) > 1:
+        flags.append("cross-attention is not scanned: it moves a token by another stack's tokens")
+    return Architecture(family=family, stacks=tuple(stacks), flags=tuple(flags))
+
+
+def _resolve(cell: T | Callable[[Settings], T], settings: Settings) -> T:
+    return cast(T, cell(settings)) if callable(cell) else cell
+
+
+def _resolve_layer(cell: T | Callable[[Settings, int], T], settings: Settings, layer: int) -> T:
+    return cast(T, cell(settings, layer)) if callable(cell) else cell
+
+
+def _layer_name(row: Row, settings: Settings, layer: int) -> str:
+    return _resolve_layer(row.layer, settings, layer).replace("{layer}", str(layer))
+
+
+def _prefix(row: Row, settings: Settings, source: TensorSource) -> str | None:
+    probe = f"{_layer_name(row, settings, 0)}.{row.o}.weight"
+    return next((p for p in row.prefixes if p + probe in source.tensors), None)
+
+
+class _Builder:
+    """Fills one `Stack` from one row; the state is what every step needs."""
+
+    def __init__(self, row: Row, settings: Settings, source: TensorSource, prefix: str) -> None:
+        self.row, self.settings, self.source, self.prefix = row, settings, source, prefix
+        self.n_heads = self.get(row.n_heads)
+        self.n_kv_heads = self.get(row.n_kv_heads)
+        self.d_model = settings.size("d_model")
+        self.d_head = self._head_width()
+        if self.n_heads % self.n_kv_heads:
+            raise CheckpointError(
+                f"{settings.path}: {self.n_heads} heads do not share {self.n_kv_heads} key/value "
+                "heads evenly. Correct num_attention_heads or num_key_value_heads in the config."
+            )
+
+    def get(self, cell: T | Callable[[Settings], T]) -> T:
+        return _resolve(cell, self.settings)
+
+    def _head_width(self) -> int:
+        given = self.get(self.row.d_head)
+        if given is None and self.d_model % self.n_heads:
+            raise CheckpointError(
+                f"{self.settings.path}: d_model={self.d_model} does not split into "
+                f"n_heads={self.n_heads}. Set `head_dim` in the config if heads are not "
+                "d_model // n_heads wide."
+            )
+        return given if given is not None else self.d_model // self.n_heads
+
+    def stack(self) -> Stack:
+        row, settings = self.row, self.settings
+        position = self.get(row.position)
+        layers = range(self.get(row.n_layers))
+        qk_norm = self.get(row.qk_norm)
+        norm = self.get(row.norm)
+        epsilon = self._epsilon()
+        # First, as it stops at the first missing layer: an absurd layer count costs nothing.
+        tensors = tuple(self._tensors(layer) for layer in layers)
+        return Stack(
+            name=row.stack,
+            causal=self.get(row.causal),
+            position=position,
+            d_model=self.d_model,
+            d_head=self.d_head,
+            norm=row.norm_kind if norm is not None else None,
+            norm_epsilon=epsilon,
+            norm_gain_offset=row.norm_gain_offset,
+            output_norm=row.output_norm is not None,
+            qk_norm=row.qk_norm_kind if qk_norm is not None else None,
+            qk_norm_scope=row.qk_norm_scope,
+            qk_norm_epsilon=epsilon,
+            qk_clip=self.get(row.clip),
+            softcap=self.get(row.softcap),
+            parallel=self.get(row.parallel),
+            alibi_scale=self.get(row.alibi_scale),
+            alibi_max=settings.real("attn_config.alibi_bias_max", 8.0),
+            t5_max_distance=settings.size("relative_attention_max_distance", 128),
+            layers=tuple(self._layer_spec(layer, position) for layer in layers),
+            tensors=tensors,
+            shared_tensors=self._shared_tensors(),
+            fused_order=self.get(row.fused_order),
+            transposed=row.transposed,
+            position_offset=row.position_offset,
+        )
+
+    def _epsilon(self) -> float:
+        keys = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
+        if not self.row.norm_weightless:
+            for key in keys:
+                if self.settings.get(key) is not None:
+                    return self.settings.real(key)
+        return self.get(self.row.norm_epsilon)
+
+    def _layer_spec(self, layer: int, position: Position) -> LayerSpec:
+        row, settings = self.row, self.settings
+        rotary = None
+        if position is Position.ROTARY:
+            rotary = rotary_of(row, settings, layer, self.d_head)
+        return LayerSpec(
+            scale=_resolve_layer(row.scale, settings, layer),
+            rotary=rotary,
+            window=_resolve_layer(row.window, settings, layer),
+            n_heads=self.n_heads,
+            n_kv_heads=self.n_kv_heads,
+        )
+
+    def _tensors(self, layer: int) -> dict[str, str]:
+        """Name every tensor of one layer by its role; required ones must exist."""
+        place = f"{self.prefix}{_layer_name(self.row, self.settings, layer)}."
+        qkv = self.get(self.row.qkv)
+        roles = dict(zip(("qkv",) if len(qkv) == 1 else ("q", "k", "v"), qkv, strict=True))
+        roles["o"] = self.row.o
+        norm = self.get(self.row.norm)
+        if norm is not None and not self.row.norm_weightless:
+            roles["norm"] = norm
+        if self.row.output_norm:
+            roles["output_norm"] = self.row.output_norm
+        roles |= self._qk_norm_roles()
+        found = {}
+        for role, name in roles.items():
+            found[role] = self._required(f"{place}{name}.weight", self._shape(role))
+            bias = f"{place}{name}.bias"
+            if bias in self.source.tensors:
+                found[f"{role}_bias"] = self._required(bias, self._shape(f"{role}_bias"))
+        return found
+
+    def _qk_norm_roles(self) -> dict[str, str]:
+        names = self.get(self.row.qk_norm)
+        if names is None:
+            return {}
+        if "{head}" not in names[0]:
+            return dict(zip(("q_norm", "k_norm"), names, strict=True))
+        roles = {f"q_norm.{h}": names[0].replace("{head}", str(h)) for h in range(self.n_heads)}
+        for h in range(self.n_kv_heads):
+            roles[f"k_norm.{h}"] = names[1].replace("{head}", str(h))
+        return roles
+
+    def _shape(self, role: str) -> tuple[int, ...] | None:
+        """Return the shape a role must have, None where several are possible."""
+        q, kv = self.n_heads * self.d_head, self.n_kv_heads * self.d_head
+        outs = {"qkv": q + 2 * kv, "q": q, "k": kv, "v": kv, "o": self.d_model}
+        base = role.removesuffix("_bias")
+        if base in outs:
+            shape: tuple[int, ...] = (outs[base], q if base == "o" else self.d_model)
+            shape = shape[::-1] if self.row.transposed else shape
+            return shape if base == role else (outs[base],)
+        return (self.d_model,) if base in {"norm", "output_norm"} else None
+
+    def _required(self, name: str, shape: tuple[int, ...] | None) -> str:
+        info = self.source.tensors.get(name)
+        if info is None:
+            raise CheckpointError(
+                f"{self.settings.path}: tensor {name!r} is missing. Every layer of this family "
+                "has one: are all shards there, and does the config's layer count fit the files?"
+            )
+        if shape is not None and info.shape != shape:
+            raise CheckpointError(
+                f"{self.settings.path}: tensor {name!r} has shape {list(info.shape)}; the config "
+                f"says {list(shape)}. The config and the weights are not of the same model."
+            )
+        return name
+
+    def _shared_tensors(self) -> dict[str, str]:
+        names = {"positions": self.row.positions, "relative_bias": self.row.relative_bias}
+        found = {k: self.prefix + v for k, v in names.items() if v is not None}
+        return {k: v for k, v in found.items() if v in self.source.tensors}
+
+
+def _attention_like(source: TensorSource) -> str:
+    names = [n for n in source.tensors if any(word in n.lower() for word in ATTENTION_WORDS)]
+    if not names:
+        return f"None of the {len(source.tensors)} tensors found looks like attention."
+    shown = "".join(f"\n  {name} {list(source.tensors[name].shape)}" for name in sorted(names)[:8])
+    return f"Attention-like tensors found ({len(names)}):{shown}"
+
+
+def _unknown(family: object, source: TensorSource, path: str) -> str:
+    return (
+        f"{path}: the config's model_type is {family!r}, which no row of the family table "
+        f"describes. Known families: {', '.join(sorted(FAMILIES))}. {_attention_like(source)}\n"
+        "To add the family, write one row of FAMILIES in orbitlens/checkpoint/families.py "
+        "(docs/add-a-family.md shows how)."
+    )

@@ -1,0 +1,185 @@
+"""A path or a hub name -> Checkpoint. Reads headers; no weight enters memory here.
+
+Safe by default: safetensors and GGUF only, no pickle without leave, no remote code, no file outside
+the model's folder (the hub cache's own links to its blobs excepted).
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from orbitlens.checkpoint.build import build_architecture
+from orbitlens.checkpoint.model import Checkpoint
+from orbitlens.checkpoint.source import TensorSource
+from orbitlens.errors import CheckpointError
+
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+LARGEST_JSON = 64_000_000
+SAFETENSORS_INDEX = "model.safetensors.index.json"
+PICKLE_INDEX = "pytorch_model.bin.index.json"
+
+
+def load_checkpoint(model: str | Path, *, allow_pickle: bool = False) -> Checkpoint:
+    """Open a checkpoint: a folder in Hugging Face layout, a `.gguf` file, or a hub name.
+
+    Args:
+        model: where the model is. A name like `owner/model` that is no path is looked up through
+            huggingface_hub, in its cache first.
+        allow_pickle: read `.bin` files, as plain tensors, where there is nothing better.
+
+    Raises:
+        CheckpointError: the files are missing, broken, or do not fit together.
+        UnknownFamilyError: no row of the family table describes the model.
+    """
+    path = _existing(str(model))
+    if path.is_dir():
+        config = _read_json(path / "config.json", "a model's folder in Hugging Face layout has one")
+        source = _open_folder(path, allow_pickle)
+    elif path.suffix == ".gguf":
+        from orbitlens.checkpoint.gguf_file import GgufSource, gguf_config
+
+        source = GgufSource(path)
+        config = gguf_config(source)
+    else:
+        raise CheckpointError(
+            f"{path}: this is a single file. Give the folder that holds it and its config.json, "
+            "or a .gguf file."
+        )
+    architecture = build_architecture(config, source, str(path))
+    return Checkpoint(path=str(path), architecture=architecture, source=source, config=config)
+
+
+# --- finding the files -----------------------------------------------------------------------
+
+
+def _existing(model: str) -> Path:
+    path = Path(model).expanduser()
+    try:
+        if path.exists():
+            return path
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{model!r} is not a usable path ({error}).") from error
+    looks_like_path = model.startswith((".", "/", "~")) or model.count("/") > 1
+    if looks_like_path or model.endswith(".gguf") or not HUB_NAME.fullmatch(model):
+        raise CheckpointError(
+            f"{model}: there is no such file or folder. Give the path of a model's folder or of a "
+            ".gguf file, or a hub name such as owner/model."
+        )
+    return _from_hub(model)
+
+
+def _from_hub(name: str) -> Path:
+    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    wanted = ["config.json", "*.safetensors", SAFETENSORS_INDEX]
+    try:
+        return Path(snapshot_download(name, allow_patterns=wanted))
+    except LocalEntryNotFoundError as error:
+        raise CheckpointError(
+            f"{name}: there is no such file or folder here, and the hub cache "
+            f"({constants.HF_HUB_CACHE}) does not hold config.json and *.safetensors of a model of "
+            "that name; the hub itself is switched off or out of reach. Fetch the model where "
+            "there is a network (hf download), or give the path of a local folder."
+        ) from error
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise CheckpointError(
+            f"{name}: no such file or folder here, and the hub answered: {reason}"
+        ) from error
+
+
+def _open_folder(folder: Path, allow_pickle: bool) -> TensorSource:
+    """Open the best weights in a folder: safetensors, sharded or not; pickles only with leave."""
+    if (folder / SAFETENSORS_INDEX).exists():
+        return _safetensors(_shards(folder, SAFETENSORS_INDEX))
+    if (folder / "model.safetensors").exists():
+        return _safetensors([_inside(folder, "model.safetensors")])
+    loose = sorted(file.name for file in folder.glob("*.safetensors"))
+    if loose:
+        return _safetensors([_inside(folder, name) for name in loose])
+    return _open_pickles(folder, allow_pickle)
+
+
+def _safetensors(files: list[Path]) -> TensorSource:
+    from orbitlens.checkpoint.safetensors_file import SafetensorsSource
+
+    return SafetensorsSource(files)
+
+
+def _open_pickles(folder: Path, allow_pickle: bool) -> TensorSource:
+    if (folder / PICKLE_INDEX).exists():
+        files = _shards(folder, PICKLE_INDEX)
+    else:
+        files = [_inside(folder, file.name) for file in sorted(folder.glob("*.bin"))]
+    if not files:
+        ggufs = ", ".join(sorted(file.name for file in folder.glob("*.gguf")))
+        hint = f" Give one of its GGUF files as the path: {ggufs}." if ggufs else ""
+        raise CheckpointError(
+            f"{folder}: no weights here. Expected model.safetensors, or shards with "
+            f"{SAFETENSORS_INDEX}.{hint}"
+        )
+    if not allow_pickle:
+        raise CheckpointError(
+            f"{folder}: the only weights are pickles ({files[0].name}), which can run code when "
+            "read. Convert them to safetensors, or pass --allow-pickle (allow_pickle=True) to read "
+            "them as plain tensors (torch.load with weights_only)."
+        )
+    from orbitlens.checkpoint.pickle_file import PickleSource
+
+    return PickleSource(files)
+
+
+def _shards(folder: Path, index: str) -> list[Path]:
+    weight_map = _read_json(folder / index, "shards need their index").get("weight_map")
+    if not isinstance(weight_map, Mapping) or not weight_map:
+        raise CheckpointError(f"{folder / index}: expected an object 'weight_map' of file names.")
+    values = list(weight_map.values())
+    if not all(isinstance(value, str) for value in values):
+        raise CheckpointError(f"{folder / index}: 'weight_map' holds something that is no name.")
+    names = sorted(set(values))
+    files = [_inside(folder, name) for name in names]
+    missing = [file.name for file in files if not file.exists()]
+    if missing:
+        raise CheckpointError(
+            f"{folder}: {len(missing)} of {len(files)} shards are missing: "
+            f"{', '.join(missing[:4])}{' ...' if len(missing) > 4 else ''}. "
+            "Fetch the model again; shards must lie beside their index."
+        )
+    return files
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """Return a file of the folder; a name or a link that leads out of it is refused."""
+    file = folder / name
+    try:
+        target, home = file.resolve(), folder.resolve()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise CheckpointError(f"{folder}: {name!r} is not a usable file name.") from error
+    allowed = [home]
+    if home.parent.name == "snapshots":  # the hub cache links its snapshots to its own blobs
+        allowed.append(home.parent.parent / "blobs")
+    plain = Path(name).name == name and name not in {"", ".", ".."}
+    if not plain or not any(target.is_relative_to(place) for place in allowed):
+        raise CheckpointError(
+            f"{folder}: the weights are said to be in {name!r}, which lies outside the model's "
+            "folder. Refused: a checkpoint may only name files beside it."
+        )
+    return file
+
+
+def _read_json(file: Path, why: str) -> dict[str, Any]:
+    file = _inside(file.parent, file.name)
+    try:
+        if file.stat().st_size > LARGEST_JSON:
+            raise CheckpointError(f"{file}: {file.stat().st_size} bytes are too many for JSON.")
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{file.parent}: no {file.name} here; {why}.") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{file}: this is not JSON ({error}). Fetch it again.") from error
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{file}: holds a {type(value).__name__}, expected an object.")
+    return value

@@ -1,0 +1,25 @@
+"""The errors orbitlens raises: each says what was found, what was expected and what to do next.
+
+Anything else that comes out of orbitlens is a bug. The command line turns an `OrbitlensError` into
+one message and exit code 2.
+"""
+
+
+class OrbitlensError(Exception):
+    """Base of every error caused by what the user gave, not by a bug."""
+
+
+class CheckpointError(OrbitlensError):
+    """A checkpoint's files are missing, broken, or do not fit together."""
+
+
+class UnknownFamilyError(CheckpointError):
+    """The checkpoint is sound, but no row of the family table describes it."""
+
+
+class InputError(OrbitlensError):
+    """An argument is out of range or does not fit the checkpoint it is used on."""
+
+
+class MissingPackageError(OrbitlensError):
+    """An optional package is needed for what was asked."""

@@ -1,0 +1,222 @@
+"""Rotary position encodings: frequencies of every scaling type, and rotations of a head.
+
+Enters: a `RotarySpec`. Leaves: angles and the d_head x d_head matrix T(m) with which the score of
+tokens at offset m = i - j is q_i T(m) k_j (theory section 1; arXiv 2104.09864). Scaling types:
+linear and dynamic NTK, YaRN (arXiv 2309.00071), LongRoPE (arXiv 2402.13753), Llama 3, proportional.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from orbitlens._types import HeadMatrix
+from orbitlens.checkpoint.model import Pairing, RotarySpec
+from orbitlens.errors import CheckpointError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rotation:
+    """A rotary encoding resolved for one context length."""
+
+    frequencies: Float[Tensor, " pair"]  # radians a token, zero where a pair is not turned
+    factor: float  # multiplies cosines and sines, so scores carry its square
+    pairing: Pairing
+    d_head: int
+
+
+def resolve_rotary(spec: RotarySpec, n_context: int) -> Rotation:
+    """Return the frequencies that a context of `n_context` tokens is turned with.
+
+    Only the dynamic and the LongRoPE types depend on the length; the others ignore it.
+    """
+    plain = spec.base ** -(torch.arange(0, spec.d_rotary, 2, dtype=torch.float64) / spec.d_rotary)
+    frequencies, factor = _SCALINGS[spec.kind](spec, plain, n_context)
+    if spec.frequency_divisors is not None:
+        divisors = torch.tensor(spec.frequency_divisors, dtype=torch.float64)
+        frequencies = _same_length(frequencies, divisors) / divisors
+    return Rotation(
+        frequencies=frequencies, factor=factor, pairing=spec.pairing, d_head=spec.d_head
+    )
+
+
+# --- scaling types ---------------------------------------------------------------------------
+
+
+def _default(spec: RotarySpec, plain: Tensor, n_context: int) -> tuple[Tensor, float]:
+    return plain, 1.0
+
+
+def _linear(spec: RotarySpec, plain: Tensor, n_context: int) -> tuple[Tensor, float]:
+    return plain / spec.parameters["factor"], 1.0
+
+
+def _proportional(spec: RotarySpec, plain: Tensor, n_context: int) -> tuple[Tensor, float]:
+    turned = int(spec.parameters.get("partial_rotary_factor", 1.0) * spec.d_head // 2)
+    frequencies = torch.where(torch.arange(plain.numel()) < turned, plain, 0.0)
+    return frequencies / spec.parameters.get("factor", 1.0), 1.0
+
+
+def _dynamic(spec: RotarySpec, plain: Tensor, n_context: int) -> tuple[Tensor, float]:
+    trained = spec.max_positions or n_context
+    factor, width = spec.parameters["factor"], spec.d_rotary
+    stretch = factor * max(n_context, trained) / trained - (factor - 1)
+    base = spec.base * stretch ** (width / (width - 2))
+    exponents = torch.arange(0, width, 2, dtype=torch.float64) / width
+    return base**-exponents, 1.0
+
+
+def _yarn(spec: RotarySpec, plain: Tensor, n_context: int) -> tuple[Tensor, float]:
+    p = spec.parameters
+    trained = p["original_max_position_embeddings"]
+    factor = p.get("factor") or (spec.max_positions or trained) / trained
+    ramp = _yarn_ramp(spec, trained)
+    frequencies = plain / factor * ramp + plain * (1 - ramp)
+    return frequencies, _yarn_attention_factor(p, factor)
+
+
+def _yarn_ramp(spec: RotarySpec, trained: int) -> Tensor:
+    """Return 0 for pairs that turn often within the trained length, 1 for those that hardly do."""
+    p, width = spec.parameters, spec.d_rotary
+
+    def pair_of(turns: float) -> float:
+        return width * math.log(trained / (turns * 2 * math.pi)) / (2 * math.log(spec.base))
+
+    low, high = pair_of(p.get("beta_fast") or 32), pair_of(p.get("beta_slow") or 1)
+    if p.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, width - 1)
+    high = high if high != low else high + 0.001
+    index = torch.arange(width // 2, dtype=torch.float64)
+    return ((index - low) / (high - low)).clamp(0, 1)
+
+
+def _yarn_attention_factor(p: Mapping[str, Any], factor: float) -> float:
+    if p.get("attention_factor") is not None:
+        return float(p["attention_factor"])
+
+    def magnitude(weight: float) -> float:
+        return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
+
+    if p.get("mscale") and p.get("mscale_all_dim"):
+        return magnitude(p["mscale"]) / magnitude(p["mscale_all_dim"])
+    return magnitude(1.0)
+
+
+def _longrope(spec: RotarySpec, plain: Tensor, n_context: int) -> tuple[Tensor, float]:
+    p = spec.parameters
+    trained = p["original_max_position_embeddings"]
+    key = "long_factor" if n_context > trained else "short_factor"
+    divisors = torch.tensor(p[key], dtype=torch.float64)
+    attention_factor = p.get("attention_factor")
+    if attention_factor is None:
+        factor = p.get("factor") or (spec.max_positions or trained) / trained
+        grown = math.sqrt(1 + math.log(factor) / math.log(trained)) if factor > 1 else 1.0
+        attention_factor = grown
+    return _same_length(plain, divisors) / divisors, float(attention_factor)
+
+
+def _llama3(spec: RotarySpec, plain: Tensor, n_context: int) -> tuple[Tensor, float]:
+    p = spec.parameters
+    trained, low, high = (
+        p["original_max_position_embeddings"],
+        p["low_freq_factor"],
+        p["high_freq_factor"],
+    )
+    turns = trained * plain / (2 * math.pi)  # full turns within the trained length
+    smooth = ((turns - low) / (high - low)).clamp(0, 1)
+    return (1 - smooth) * plain / p["factor"] + smooth * plain, 1.0
+
+
+_SCALINGS = {
+    "default": _default,
+    "linear": _linear,
+    "dynamic": _dynamic,
+    "yarn": _yarn,
+    "longrope": _longrope,
+    "llama3": _llama3,
+    "proportional": _proportional,
+}
+
+
+def _same_length(frequencies: Tensor, divisors: Tensor) -> Tensor:
+    if divisors.shape != frequencies.shape:
+        raise CheckpointError(
+            f"the rotary encoding has {frequencies.numel()} pairs and {divisors.numel()} factors; "
+            "expected one factor a pair. The config and the weights are not of the same model."
+        )
+    return frequencies
+
+
+# --- rotations -------------------------------------------------------------------------------
+
+
+def rotation_matrix(rotation: Rotation, offset: float) -> HeadMatrix:
+    """Return T(m), with which the score at offset m = i - j is q_i T(m) k_j."""
+    angles = rotation.frequencies * offset
+    return blocks_to_matrix(rotation, angles.cos(), angles.sin())
+
+
+def mean_rotation(
+    rotation: Rotation, n_context: int, *, causal: bool, window: int | None = None
+) -> HeadMatrix:
+    """Return the average of T(m) over the offsets that uniform attention sees in a context.
+
+    Causal: m = 0 ... N-1, seen from the last token (at most a window's length). Full: all N^2
+    pairs of tokens. Fast planes average to nothing, slow ones survive.
+    """
+    if causal:
+        seen = min(n_context, window or n_context)
+        offsets = torch.arange(seen, dtype=torch.float64)
+        weights = torch.ones(seen, dtype=torch.float64)
+    else:
+        offsets = torch.arange(1 - n_context, n_context, dtype=torch.float64)
+        weights = n_context - offsets.abs()
+    weights = weights / weights.sum()
+    angles = offsets[:, None] * rotation.frequencies
+    return blocks_to_matrix(rotation, weights @ angles.cos(), weights @ angles.sin())
+
+
+def blocks_to_matrix(
+    rotation: Rotation, cosine: Float[Tensor, " pair"], sine: Float[Tensor, " pair"]
+) -> HeadMatrix:
+    """Return the matrix whose plane k is [[c_k, s_k], [-s_k, c_k]], times the squared factor."""
+    first, second = plane_indices(rotation)
+    matrix = torch.eye(rotation.d_head, dtype=torch.float64)
+    matrix[first, first] = matrix[second, second] = cosine * rotation.factor**2
+    matrix[first, second] = sine * rotation.factor**2
+    matrix[second, first] = -sine * rotation.factor**2
+    return matrix
+
+
+def plane_indices(rotation: Rotation) -> tuple[Int[Tensor, " pair"], Int[Tensor, " pair"]]:
+    """Return the first and second coordinate of each plane."""
+    pairs = torch.arange(rotation.frequencies.numel())
+    if rotation.pairing is Pairing.HALVES:
+        return pairs, pairs + pairs.numel()
+    return 2 * pairs, 2 * pairs + 1
+
+
+def rotate(
+    vectors: Float[Tensor, "*any tokens d_head"], rotation: Rotation
+) -> Float[Tensor, "*any tokens d_head"]:
+    """Turn the vector of token i by i times the frequencies: queries and keys before their product.
+
+    >>> spec = RotarySpec(base=100.0, d_rotary=4, d_head=4, pairing=Pairing.HALVES)
+    >>> turned = rotate(torch.ones(3, 4, dtype=torch.float64), resolve_rotary(spec, 3))
+    >>> turned.norm(dim=-1)
+    tensor([2., 2., 2.], dtype=torch.float64)
+    """
+    positions = torch.arange(vectors.shape[-2], dtype=torch.float64, device=vectors.device)
+    angles = positions[:, None] * rotation.frequencies.to(vectors.device)
+    cosine, sine = angles.cos() * rotation.factor, angles.sin() * rotation.factor
+    first, second = plane_indices(rotation)
+    turned = vectors.clone()
+    a, b = vectors[..., first], vectors[..., second]
+    turned[..., first] = a * cosine - b * sine
+    turned[..., second] = b * cosine + a * sine
+    return turned
