@@ -118,7 +118,10 @@ MUTATIONS = [
     ("llama-linear", on_rotary(kind="default")),
     ("llama-dynamic", on_rotary(kind="default")),
     ("llama-yarn", on_rotary(kind="default")),
-    ("llama-yarn-options", on_rotary(parameters={"factor": 8.0, "original_max_position_embeddings": 16})),
+    (
+        "llama-yarn-options",
+        on_rotary(parameters={"factor": 8.0, "original_max_position_embeddings": 16}),
+    ),
     ("llama-llama3", on_rotary(kind="default")),
     ("llama-longrope-short", on_rotary(kind="default")),
     ("phi3-longrope-long", on_rotary(kind="default")),
@@ -166,7 +169,9 @@ def test_a_wrong_reading_does_not_pass(saved, name, change):
     assert worst_error(checkpoint, seen, change) > 1e-3
 
 
-@pytest.mark.parametrize("name", ["gpt2", "bloom", "gpt_neox", "falcon-new", "falcon-multi-query", "phi3", "mpt"])
+@pytest.mark.parametrize(
+    "name", ["gpt2", "bloom", "gpt_neox", "falcon-new", "falcon-multi-query", "phi3", "mpt"]
+)
 def test_the_other_order_of_a_fused_tensor_does_not_pass(saved, name):
     checkpoint, seen = saved(name)
     stack = checkpoint.stack()
@@ -223,7 +228,9 @@ def test_fp8_scales_are_applied(tmp_path, layout, generator):
         rows, columns = value.shape
         shape = {"tensor": (1,), "row": (rows, 1), "block": (rows // 4, columns // 8)}[layout]
         scale = torch.rand(shape, generator=generator) + 0.5
-        spread = scale if layout != "block" else scale.repeat_interleave(4, 0).repeat_interleave(8, 1)
+        spread = (
+            scale if layout != "block" else scale.repeat_interleave(4, 0).repeat_interleave(8, 1)
+        )
         small = (value / spread).to(torch.float8_e4m3fn)
         scaled[name] = (small.float() * spread).double()
         suffix = "_scale_inv" if layout == "block" else "_scale"
@@ -257,7 +264,9 @@ def test_gemma_3_is_found_inside_a_multimodal_checkpoint(tmp_path):
         lambda name, value: {name.replace("model.", "model.language_model.", 1): value},
     )
     config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma3", "text_config": config}))
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "gemma3", "text_config": config})
+    )
     checkpoint = load_checkpoint(tmp_path)
     assert checkpoint.architecture.family == "gemma3"
     outer = dataclasses.replace(case, renamed={"language_model.": ""})
@@ -283,7 +292,9 @@ def test_debertas_position_terms_are_flagged_and_its_content_scores_exact(tmp_pa
     from tiny_models import BERT, Case, float64
 
     case = Case(
-        "deberta", "DebertaV2Model", {**BERT, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
+        "deberta",
+        "DebertaV2Model",
+        {**BERT, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
     )
     model = build(case)
     model.save_pretrained(tmp_path)
@@ -306,7 +317,9 @@ def test_heads_and_bias_sum_to_the_output(saved, name, generator):
     x = torch.randn(6, 24, generator=generator, dtype=torch.float64)
     total = head_outputs(layer, x).sum(dim=0) + layer.b_o
     assert torch.equal(total, attention_output(layer, x))
-    assert torch.allclose(attention_pattern(layer, x).sum(dim=-1), torch.ones(1, dtype=torch.float64))
+    assert torch.allclose(
+        attention_pattern(layer, x).sum(dim=-1), torch.ones(1, dtype=torch.float64)
+    )
 
 
 @pytest.mark.parametrize("causal", [True, False])

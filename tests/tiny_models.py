@@ -47,7 +47,9 @@ def rope(kind, **parameters):
 
 CASES = [
     Case("gpt2", "GPT2LMHeadModel", GPT2),
-    Case("gpt2-inverse-layer-scale", "GPT2Model", {**GPT2, "scale_attn_by_inverse_layer_idx": True}),
+    Case(
+        "gpt2-inverse-layer-scale", "GPT2Model", {**GPT2, "scale_attn_by_inverse_layer_idx": True}
+    ),
     Case(
         "gpt_neo",
         "GPTNeoForCausalLM",
@@ -62,7 +64,9 @@ CASES = [
         },
     ),
     Case("gptj", "GPTJForCausalLM", {**GPT2, "rotary_dim": 4}),
-    Case("gpt_neox", "GPTNeoXForCausalLM", {**LLAMA, **rope("default", partial_rotary_factor=0.67)}),
+    Case(
+        "gpt_neox", "GPTNeoXForCausalLM", {**LLAMA, **rope("default", partial_rotary_factor=0.67)}
+    ),
     Case(
         "pythia-sequential",
         "GPTNeoXForCausalLM",
@@ -78,8 +82,16 @@ CASES = [
         "OPTForCausalLM",
         {**LLAMA, "ffn_dim": 32, "word_embed_proj_dim": 24, "do_layer_norm_before": False},
     ),
-    Case("bloom", "BloomForCausalLM", {"hidden_size": 24, "n_head": 4, "n_layer": 3, "vocab_size": 40}),
-    Case("bloom-6", "BloomForCausalLM", {"hidden_size": 24, "n_head": 6, "n_layer": 2, "vocab_size": 40}),
+    Case(
+        "bloom",
+        "BloomForCausalLM",
+        {"hidden_size": 24, "n_head": 4, "n_layer": 3, "vocab_size": 40},
+    ),
+    Case(
+        "bloom-6",
+        "BloomForCausalLM",
+        {"hidden_size": 24, "n_head": 6, "n_layer": 2, "vocab_size": 40},
+    ),
     Case("falcon-multi-query", "FalconForCausalLM", {**SMALL, **rope("default")}),
     Case(
         "falcon-new",
@@ -120,10 +132,18 @@ CASES = [
     Case(
         "phi3",
         "Phi3ForCausalLM",
-        {**LLAMA, "num_key_value_heads": 2, "pad_token_id": 0, "sliding_window": 5, **rope("default")},
+        {
+            **LLAMA,
+            "num_key_value_heads": 2,
+            "pad_token_id": 0,
+            "sliding_window": 5,
+            **rope("default"),
+        },
     ),
     Case("llama", "LlamaForCausalLM", {**LLAMA, **rope("default")}),
-    Case("llama-grouped", "LlamaForCausalLM", {**LLAMA, "num_key_value_heads": 2, **rope("default")}),
+    Case(
+        "llama-grouped", "LlamaForCausalLM", {**LLAMA, "num_key_value_heads": 2, **rope("default")}
+    ),
     Case(
         "llama-wide-heads-bias",
         "LlamaForCausalLM",
@@ -269,7 +289,12 @@ CASES = [
     Case(
         "stablelm",
         "StableLmForCausalLM",
-        {**LLAMA, "num_key_value_heads": 4, "use_qkv_bias": True, **rope("default", partial_rotary_factor=0.67)},
+        {
+            **LLAMA,
+            "num_key_value_heads": 4,
+            "use_qkv_bias": True,
+            **rope("default", partial_rotary_factor=0.67),
+        },
     ),
     Case(
         "stablelm-qk-norm",

@@ -308,7 +308,9 @@ class _LayerReader:
             norm_gain=self._gain("norm"),
             norm_shift=self._exact("norm_bias") if "norm_bias" in self.names else None,
             output_gain=self._gain("output_norm"),
-            output_shift=self._exact("output_norm_bias") if "output_norm_bias" in self.names else None,
+            output_shift=self._exact("output_norm_bias")
+            if "output_norm_bias" in self.names
+            else None,
             q_gains=self._qk_gains("q_norm", self.spec.n_heads),
             k_gains=self._qk_gains("k_norm", self.spec.n_kv_heads),
             q_shifts=self._qk_shifts("q_norm", self.spec.n_heads),
@@ -322,7 +324,10 @@ class _LayerReader:
     def _read(self, name: str) -> Tensor:
         value = self.checkpoint.read(name)
         # A sum is NaN or infinite if any term is; only then is it worth a second, exact look.
-        if not torch.isfinite(value.sum(dtype=torch.float32)) and not value.float().isfinite().all():
+        if (
+            not torch.isfinite(value.sum(dtype=torch.float32))
+            and not value.float().isfinite().all()
+        ):
             raise CheckpointError(
                 f"{self.checkpoint.path}: tensor {name!r} holds NaN or infinity. "
                 "The checkpoint is damaged or training diverged; no reading of it would mean much."

@@ -86,7 +86,7 @@ def _yarn_ramp(spec: RotarySpec, trained: int) -> Tensor:
     def pair_of(turns: float) -> float:
         return width * math.log(trained / (turns * 2 * math.pi)) / (2 * math.log(spec.base))
 
-    low, high = pair_of(p.get("beta_fast") or 32), pair_of(p.get("beta_slow") or 1)
+    low, high = pair_of(float(p.get("beta_fast") or 32)), pair_of(float(p.get("beta_slow") or 1))
     if p.get("truncate", True):
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, width - 1)
@@ -208,8 +208,8 @@ def rotate(
 
     >>> spec = RotarySpec(base=100.0, d_rotary=4, d_head=4, pairing=Pairing.HALVES)
     >>> turned = rotate(torch.ones(3, 4, dtype=torch.float64), resolve_rotary(spec, 3))
-    >>> turned.norm(dim=-1)
-    tensor([2., 2., 2.], dtype=torch.float64)
+    >>> bool(torch.allclose(turned.norm(dim=-1), torch.full((3,), 2.0, dtype=torch.float64)))
+    True
     """
     positions = torch.arange(vectors.shape[-2], dtype=torch.float64, device=vectors.device)
     angles = positions[:, None] * rotation.frequencies.to(vectors.device)

@@ -5,7 +5,7 @@ been found in the file and whose every shape has been checked against the config
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from orbitlens.checkpoint.families import FAMILIES, Row, rotary_of, row_in_gguf
 from orbitlens.checkpoint.model import Architecture, LayerSpec, Position, Stack
@@ -63,11 +63,11 @@ def _build(family: str, settings: Settings, source: TensorSource) -> Architectur
 
 
 def _resolve(cell: T | Callable[[Settings], T], settings: Settings) -> T:
-    return cast(T, cell(settings)) if callable(cell) else cell
+    return cell(settings) if callable(cell) else cell
 
 
 def _resolve_layer(cell: T | Callable[[Settings, int], T], settings: Settings, layer: int) -> T:
-    return cast(T, cell(settings, layer)) if callable(cell) else cell
+    return cell(settings, layer) if callable(cell) else cell
 
 
 def _layer_name(row: Row, settings: Settings, layer: int) -> str:

@@ -9,19 +9,21 @@ layer takes the layer's number as well.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from orbitlens.checkpoint.model import NormKind, Pairing, Position, QKNormScope, RotarySpec
 from orbitlens.checkpoint.settings import Settings
 
 T = TypeVar("T")
-PerConfig = T | Callable[[Settings], T]
-PerLayer = T | Callable[[Settings, int], T]
+PerConfig: TypeAlias = T | Callable[[Settings], T]
+PerLayer: TypeAlias = T | Callable[[Settings, int], T]
 
 
 def inverse_root_width(settings: Settings, layer: int) -> float:
     """Return 1/sqrt(d_head), the usual scale of query-key products."""
-    d_head = settings.optional_size("d_head") or settings.size("d_model") // settings.size("n_heads")
+    d_head = settings.optional_size("d_head") or settings.size("d_model") // settings.size(
+        "n_heads"
+    )
     return float(d_head) ** -0.5
 
 
@@ -118,7 +120,9 @@ def _gpt_neo_window(settings: Settings, layer: int) -> int | None:
 
 
 def _gpt2_scale(settings: Settings, layer: int) -> float:
-    scale = inverse_root_width(settings, layer) if settings.flag("scale_attn_weights", True) else 1.0
+    scale = (
+        inverse_root_width(settings, layer) if settings.flag("scale_attn_weights", True) else 1.0
+    )
     return scale / (layer + 1) if settings.flag("scale_attn_by_inverse_layer_idx") else scale
 
 
@@ -162,7 +166,10 @@ def _deberta_flags(settings: Settings) -> tuple[str, ...]:
 
 
 def _falcon_norm(settings: Settings) -> str:
-    two = settings.flag("new_decoder_architecture") and settings.get("num_ln_in_parallel_attn", 2) == 2
+    two = (
+        settings.flag("new_decoder_architecture")
+        and settings.get("num_ln_in_parallel_attn", 2) == 2
+    )
     return "ln_attn" if two else "input_layernorm"
 
 
@@ -381,7 +388,9 @@ FAMILIES: dict[str, tuple[Row, ...]] = {
             norm_kind=NormKind.LAYER,
             norm_epsilon=1e-5,
             qk_norm=lambda c: (
-                ("self_attn.q_layernorm", "self_attn.k_layernorm") if c.flag("qk_layernorm") else None
+                ("self_attn.q_layernorm", "self_attn.k_layernorm")
+                if c.flag("qk_layernorm")
+                else None
             ),
             qk_norm_kind=NormKind.LAYER,
             rotary_share=0.5,

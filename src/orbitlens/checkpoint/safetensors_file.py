@@ -102,8 +102,10 @@ def _expanded(scale: Tensor, value: Tensor, name: str) -> Tensor:
             f"{list(scale.shape)}; expected one number, one a row, or one a block."
         )
     for axis, size in enumerate(value.shape):
-        block = SCALE_BLOCK if -(-size // SCALE_BLOCK) == scale.shape[axis] else -(
-            -size // scale.shape[axis]
+        block = (
+            SCALE_BLOCK
+            if -(-size // SCALE_BLOCK) == scale.shape[axis]
+            else -(-size // scale.shape[axis])
         )
         scale = scale.repeat_interleave(block, dim=axis).narrow(axis, 0, size)
     return scale
@@ -115,7 +117,9 @@ def header_sha256(file: Path) -> str:
         with file.open("rb") as handle:
             start = handle.read(8)
             if len(start) < 8:
-                raise broken_file(file, "it is shorter than the 8 bytes that give a header's length")
+                raise broken_file(
+                    file, "it is shorter than the 8 bytes that give a header's length"
+                )
             (length,) = struct.unpack("<Q", start)
             if length > min(LARGEST_HEADER, file.stat().st_size - 8):
                 raise broken_file(file, f"it announces a header of {length} bytes")

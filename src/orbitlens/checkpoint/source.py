@@ -6,7 +6,7 @@ implement, so that nothing above this folder knows which kind of file the weight
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -20,6 +20,7 @@ class TensorInfo:
     n_bytes: int  # size in the file
 
 
+@runtime_checkable
 class TensorSource(Protocol):
     """Tensors by name, read one at a time; opening a source reads headers only."""
 

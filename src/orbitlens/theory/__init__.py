@@ -1,0 +1,1 @@
+"""Head -> prediction: rates, certificates and the effect of positions, as pure functions."""

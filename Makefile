@@ -1,0 +1,103 @@
+# Two commands do all the set-up: `make demo` and `make test`. `make help` lists the rest.
+
+PYTHON ?= python3
+VENV ?= .venv
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+
+BIN := $(VENV)/bin
+PINS := constraints.txt
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
+# The build backend is pinned too, so it is installed first and used without isolation.
+INSTALL := $(PIP) install --quiet --no-build-isolation -c $(PINS)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint types layers docs serve bench format pins clean
+
+help:  ## list the commands
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1@\2/' | tr '@' '\t' | expand -t 16
+
+demo: $(VENV)/.runtime  ## set up, then run the main job on a built-in example
+	@$(BIN)/orbitlens demo
+
+test: $(VENV)/.test  ## set up, then run the whole test suite
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: lint types layers docs  ## lint, types, import layers, strict docs build
+
+lint: $(VENV)/.dev
+	@echo "ruff: lint and format"
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+
+types: $(VENV)/.dev
+	@echo "mypy: types"
+	@$(BIN)/mypy
+
+layers: $(VENV)/.dev
+	@echo "import-linter: layers"
+	@$(BIN)/lint-imports --no-logo
+
+docs: $(VENV)/.dev  ## build the documentation into site/
+	@echo "mkdocs: strict build"  # never with --quiet: it drops the warnings that --strict counts
+	@$(MKDOCS) build --strict
+
+serve: $(VENV)/.dev  ## preview the documentation while editing it
+	@$(MKDOCS) serve
+
+bench: $(VENV)/.bench  ## run the benchmarks
+	@$(BIN)/python benchmarks/scan.py $(BENCH_ARGS)
+
+format: $(VENV)/.dev  ## sort imports and format the code
+	@$(BIN)/ruff check --select I --fix
+	@$(BIN)/ruff format
+
+pins:  ## write constraints.txt anew: newest versions in range, torch as it is
+	@echo "Resolving the newest versions in a scratch environment ..."
+	@rm -rf $(VENV)-pins && $(PYTHON) -m venv $(VENV)-pins
+	@grep '^torch==' $(PINS) > $(VENV)-pins/keep.txt
+	@$(VENV)-pins/bin/pip --disable-pip-version-check install --quiet -c $(VENV)-pins/keep.txt \
+		hatchling editables -e '.[dev,docs,bench]'
+	@{ grep '^#' $(PINS); $(VENV)-pins/bin/pip freeze --exclude-editable \
+		| grep -E '^[A-Za-z0-9._-]+==' | sed 's/+.*//' | LC_ALL=C sort -f; } > $(VENV)-pins/new.txt
+	@mv $(VENV)-pins/new.txt $(PINS) && rm -rf $(VENV)-pins
+	@echo "$(PINS) is new. Run: make test check"
+
+clean:  ## remove the environment, the results and all caches
+	@rm -rf $(VENV) $(VENV)-pins build dist site out .hypothesis .import_linter_cache
+	@rm -rf .mypy_cache .pytest_cache .ruff_cache
+	@find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Set-up. A stamp is renewed only when pyproject.toml or constraints.txt is newer than it.
+
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "orbitlens needs Python 3.11 or newer: make PYTHON=python3.11 ..."; exit 1; }
+	@echo "Creating $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.backend: $(PINS) | $(VENV)/.python
+	@$(PIP) install --quiet -c $(PINS) hatchling editables
+	@touch $@
+
+$(VENV)/.runtime: pyproject.toml $(PINS) $(VENV)/.backend
+	@echo "Installing orbitlens and its pinned dependencies (a few minutes the first time) ..."
+	@$(INSTALL) -e .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.runtime
+	@echo "Installing what the tests need ..."
+	@$(INSTALL) -e '.[test]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.test
+	@echo "Installing what the checks and the docs need ..."
+	@$(INSTALL) -e '.[dev,docs]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.runtime
+	@echo "Installing what the benchmarks need ..."
+	@$(INSTALL) -e '.[bench]'
+	@touch $@

@@ -1,0 +1,379 @@
+"""Checkpoint -> Scan: the map of which heads gather tokens and which spread them.
+
+Enters: a `Checkpoint`. Leaves: a `Scan`, one reading a head and a layer.
+Reads one attention layer at a time and nothing but attention; no model is built.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from orbitlens._types import Covariance
+from orbitlens.checkpoint.model import Checkpoint, Position, Stack
+from orbitlens.errors import InputError
+from orbitlens.heads import AttentionLayer, Head, load_layer
+from orbitlens.scan_result import (
+    Cost,
+    HeadScan,
+    LayerScan,
+    ModelInfo,
+    Reading,
+    RotaryReading,
+    Scan,
+    StackInfo,
+    Tendency,
+    reading_of,
+)
+from orbitlens.theory.certificates import head_certificates, layer_certificates
+from orbitlens.theory.maps import HeadMaps
+from orbitlens.theory.positional import frequency_energy, maps_in_context, rotary_effect
+from orbitlens.theory.rates import LayerDrift, head_rates, predicted_log_change
+
+CHANCE = 3.0  # sigmas of alignment beyond which a head's tendency is not taken for chance
+SPECTRUM_LIMIT = 512  # widest sum of value maps whose whole spectrum is computed unasked
+Progress = Callable[[int, int], None]
+
+
+# --- scanning --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScanOptions:
+    """How to scan, beyond which model."""
+
+    layers: Sequence[int] | None = None  # all, if None
+    context: int | None = None  # tokens; adds what a rotary encoding leaves of each rate
+    covariances: Mapping[tuple[str, int], Covariance] | None = None  # (stack, layer) -> covariance
+    exact: bool = False  # whole spectra of layers however wide
+    device: str = "cpu"
+
+
+def scan(
+    checkpoint: Checkpoint,
+    options: ScanOptions | None = None,
+    *,
+    progress: Progress | None = None,
+) -> Scan:
+    """Read every head of a checkpoint: does it gather tokens or spread them?
+
+    Args:
+        checkpoint: from `load_checkpoint`.
+        options: which layers, which context, covariances for the data-aware reading, ...
+        progress: called with (layers done, layers in all) after each layer.
+
+    Raises:
+        InputError: an option does not fit the model.
+        CheckpointError: a tensor is broken, or holds NaN or infinity.
+    """
+    options = options or ScanOptions()
+    started = time.perf_counter()
+    device = resolve_device(options.device)
+    wanted = _wanted_layers(checkpoint, options)
+    _check_context(checkpoint, options)
+    layers, read = [], {}
+    for done, (stack, index) in enumerate(wanted):
+        layer = load_layer(checkpoint, index, stack=stack.name, device=device)
+        read |= {name: checkpoint.source.tensors[name] for name in stack.tensors[index].values()}
+        layers.append(_scan_layer(layer, options))
+        if progress is not None:
+            progress(done + 1, len(wanted))
+    cost = Cost(
+        seconds=time.perf_counter() - started,
+        bytes_read=sum(info.n_bytes for info in read.values()),
+        peak_rss_bytes=peak_rss_bytes(),
+    )
+    return Scan(
+        model=_model_info(checkpoint),
+        layers=tuple(layers),
+        cost=cost,
+        flags=_flags(checkpoint, layers, options),
+    )
+
+
+def _wanted_layers(checkpoint: Checkpoint, options: ScanOptions) -> list[tuple[Stack, int]]:
+    pairs = [
+        (stack, index)
+        for stack in checkpoint.architecture.stacks
+        for index in range(stack.n_layers)
+        if options.layers is None or index in options.layers
+    ]
+    missing = set(options.layers or ()) - {index for _, index in pairs}
+    if missing or not pairs:
+        deepest = max(stack.n_layers for stack in checkpoint.architecture.stacks)
+        raise InputError(
+            f"layers {sorted(missing) or 'none'} were asked for; "
+            f"this model has layers 0 to {deepest - 1}."
+        )
+    return pairs
+
+
+def _check_context(checkpoint: Checkpoint, options: ScanOptions) -> None:
+    if options.context is None:
+        return
+    if options.context < 1:
+        raise InputError(
+            f"a context of {options.context} tokens was asked for; expected 1 or more."
+        )
+    positions = {stack.position for stack in checkpoint.architecture.stacks}
+    if Position.ROTARY not in positions:
+        names = ", ".join(sorted(position.value for position in positions))
+        raise InputError(
+            f"a context length was given, but it only matters for rotary encodings; "
+            f"this model's is {names}. Leave it out."
+        )
+
+
+def resolve_device(name: str) -> torch.device:
+    """Return the device to compute on; "auto" takes CUDA where there is one.
+
+    Raises:
+        InputError: there is no such device here, or it has no float64.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name == "mps":
+        raise InputError("mps has no float64, which exact readings need. Use --device cpu.")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InputError("cuda was asked for, but torch sees no CUDA device. Use --device cpu.")
+    if name not in {"cpu", "cuda"}:
+        raise InputError(f"the device {name!r} is unknown. Expected auto, cpu, cuda or mps.")
+    return torch.device(name)
+
+
+class _LayerSums:
+    """What is summed over the heads of a layer while they go by, one at a time."""
+
+    def __init__(self, layer: AttentionLayer, options: ScanOptions) -> None:
+        d, width = layer.stack.d_model, layer.n_heads * layer.stack.d_head
+        rotary = options.context is not None and layer.spec.rotary is not None
+        self.covariance = _covariance(layer, options)
+        self.drift = LayerDrift(d, width)
+        self.context_drift = LayerDrift(d, width) if rotary else None
+        self.data_drift = LayerDrift(d, width) if self.covariance is not None else None
+        whole = options.exact or d <= SPECTRUM_LIMIT
+        self.values = torch.zeros(d, d, dtype=torch.float64, device=layer.device) if whole else None
+        self.inner = self.norms = self.trace = self.speed = 0.0
+        self.options = options
+
+    def add(self, head: Head, maps: HeadMaps) -> None:
+        self.drift.add(maps)
+        if self.context_drift is not None and self.options.context is not None:
+            self.context_drift.add(maps_in_context(head, self.options.context))
+        if self.data_drift is not None:
+            self.data_drift.add(maps, self.covariance)
+        if self.values is not None:
+            self.values.addmm_(maps.out, maps.value.T)
+        self.inner += maps.inner_product
+        self.norms += maps.value_norm * maps.score_norm
+        self.trace += maps.value_out.trace().item()
+        self.speed += maps.speed_limit
+
+
+def _covariance(layer: AttentionLayer, options: ScanOptions) -> Covariance | None:
+    found = (options.covariances or {}).get((layer.stack.name, layer.index))
+    if found is None:
+        return None
+    d = layer.stack.d_model
+    if found.shape != (d, d):
+        raise InputError(
+            f"the covariance for layer {layer.index} has shape {list(found.shape)}; "
+            f"tokens there are {d} wide, so {d} x {d} was expected."
+        )
+    if not torch.isfinite(found).all():
+        raise InputError(f"the covariance for layer {layer.index} holds NaN or infinity.")
+    return found.to(layer.device, torch.float64)
+
+
+def _scan_layer(layer: AttentionLayer, options: ScanOptions) -> LayerScan:
+    sums = _LayerSums(layer, options)
+    heads = []
+    for head in layer:
+        maps = HeadMaps.of(head)
+        sums.add(head, maps)
+        heads.append(_scan_head(head, maps, options.context, sums.covariance))
+    rates = sums.drift.rates(exact=options.exact)
+    abscissa, radius, copying = _value_sum_spectrum(sums.values)
+    # Where the spectrum was not computed its mean still bounds the abscissa from below.
+    mean = sums.trace / layer.stack.d_model
+    bound = abscissa if abscissa is not None else (mean if mean > 0 else None)
+    log_change = None
+    if sums.covariance is not None:
+        log_change = predicted_log_change(layer, sums.covariance)
+    return LayerScan(
+        layer=layer.index,
+        stack=layer.stack.name,
+        **reading_of(rates),
+        relative_error=rates.relative_error,
+        alignment=sums.inner / sums.norms if sums.norms > 0 else 0.0,
+        ov_trace=sums.trace,
+        ov_abscissa=abscissa,
+        ov_radius=radius,
+        ov_copying=copying,
+        rotary=_summed(sums.context_drift, options),
+        data_aware=_summed(sums.data_drift, options),
+        predicted_log_change=log_change,
+        certificates=layer_certificates(
+            [layer.head(0)], speed_limit=sums.speed, abscissa=bound, radius=radius or bound
+        ),
+        heads=tuple(heads),
+    )
+
+
+def _summed(drift: LayerDrift | None, options: ScanOptions) -> Reading | None:
+    return None if drift is None else Reading(**reading_of(drift.rates(exact=options.exact)))
+
+
+def _value_sum_spectrum(values: Tensor | None) -> tuple[float | None, float | None, float | None]:
+    """Return abscissa, radius and copying score of the sum of value maps, where it was kept."""
+    if values is None:
+        return None, None, None
+    spectrum = torch.linalg.eigvals(values)
+    total = spectrum.abs().sum().item()
+    copying = values.trace().item() / total if total > 0 else 0.0
+    return spectrum.real.max().item(), spectrum.abs().max().item(), copying
+
+
+def _scan_head(
+    head: Head, maps: HeadMaps, context: int | None, covariance: Covariance | None
+) -> HeadScan:
+    sigmas = head.d_model * maps.alignment
+    data_aware = None
+    if covariance is not None:
+        data_aware = Reading(**reading_of(head_rates(maps, covariance)))
+    return HeadScan(
+        head=head.index,
+        **reading_of(head_rates(maps)),
+        tendency=_tendency(sigmas),
+        alignment=maps.alignment,
+        alignment_sigmas=sigmas,
+        alignment_signs=maps.alignment_signs,
+        ov_abscissa=maps.value_abscissa,
+        ov_radius=maps.value_radius,
+        ov_copying=maps.copying,
+        ov_norm=maps.value_norm,
+        ov_speed_limit=maps.speed_limit,
+        qk_symmetry=maps.score_symmetry,
+        qk_norm=maps.score_norm,
+        rotary=_rotary_reading(head, context),
+        data_aware=data_aware,
+        certificates=head_certificates(head, maps),
+    )
+
+
+def _tendency(sigmas: float) -> Tendency:
+    if abs(sigmas) < CHANCE:
+        return Tendency.NEUTRAL
+    return Tendency.SPREADS if sigmas > 0 else Tendency.GATHERS
+
+
+def _rotary_reading(head: Head, context: int | None) -> RotaryReading | None:
+    if context is None or head.rotary is None:
+        return None
+    effect = rotary_effect(head, context)
+    return RotaryReading(
+        context=context,
+        **reading_of(effect.rates),
+        alignment=effect.alignment,
+        survival=effect.size_survival,
+        energy=tuple(frequency_energy(head, n_context=context).tolist()),
+    )
+
+
+# --- what the reader should know -------------------------------------------------------------
+
+
+def _flags(
+    checkpoint: Checkpoint, layers: Iterable[LayerScan], options: ScanOptions
+) -> tuple[str, ...]:
+    flags = list(checkpoint.architecture.flags)
+    for stack in checkpoint.architecture.stacks:
+        flags += _stack_flags(stack, options)
+    types = {info.dtype for info in checkpoint.source.tensors.values()}
+    packed = sorted(t for t in types if t.startswith(("Q", "IQ", "TQ", "F8", "MXFP")))
+    if packed:
+        flags.append(f"weights are stored as {', '.join(packed)}: their unpacked values were read")
+    listed = list(layers)
+    worst = max((layer.relative_error for layer in listed), default=0.0)
+    if worst > 0:
+        flags.append(
+            f"rates of whole layers are estimated (Lanczos quadrature, standard error of the "
+            f"index up to {worst:.1%}); --exact computes them in full"
+        )
+    if any(layer.ov_abscissa is None for layer in listed):
+        flags.append(
+            "the spectrum of a layer's summed value maps was not computed at this width; "
+            "--exact computes it"
+        )
+    return tuple(dict.fromkeys(flags))
+
+
+def _stack_flags(stack: Stack, options: ScanOptions) -> list[str]:
+    """Say what a reading of this stack leaves out; each line names the part and the reason."""
+    rotary_here = stack.position is Position.ROTARY
+    biased = stack.position in {Position.ALIBI, Position.T5_BIAS}
+    windows = sorted({layer.window for layer in stack.layers if layer.window is not None})
+    said = {
+        "tokens are normalised in front of attention: its gain is folded into the maps, and rates "
+        "and certificates speak of the flow of normalised tokens": stack.norm is not None,
+        "queries and keys are normalised: score maps are taken at their typical length, exact in "
+        "direction and approximate in size": stack.qk_norm is not None,
+        f"scores pass a soft cap of {stack.softcap}: the score map is its slope at small "
+        "scores": stack.softcap is not None,
+        f"queries, keys and values are clipped at {stack.qk_clip}: maps are those of unclipped "
+        "tokens": stack.qk_clip is not None,
+        "attention's output is normalised: its gain is folded at the output's typical length, "
+        "exact in direction and approximate in size": stack.output_norm,
+        "rates are those at rotary offset 0; --context N adds what a context of N tokens leaves "
+        "of them": rotary_here and options.context is None,
+        f"the {stack.position.value} bias of scores depends on positions alone and is no part of "
+        "a score map": biased,
+        f"attention sees a window of {', '.join(map(str, windows))} tokens in some layers": bool(
+            windows
+        ),
+    }
+    return [text for text, applies in said.items() if applies]
+
+
+def _model_info(checkpoint: Checkpoint) -> ModelInfo:
+    stacks = tuple(
+        StackInfo(
+            name=stack.name,
+            n_layers=stack.n_layers,
+            n_heads=stack.layers[0].n_heads,
+            n_kv_heads=stack.layers[0].n_kv_heads,
+            d_model=stack.d_model,
+            d_head=stack.d_head,
+            position=stack.position,
+            causal=stack.causal,
+        )
+        for stack in checkpoint.architecture.stacks
+    )
+    first = stacks[0]
+    return ModelInfo(
+        path=checkpoint.path,
+        family=checkpoint.architecture.family,
+        n_layers=sum(stack.n_layers for stack in stacks),
+        n_heads=first.n_heads,
+        n_kv_heads=first.n_kv_heads,
+        d_model=first.d_model,
+        d_head=first.d_head,
+        position=first.position,
+        causal=first.causal,
+        parameters=checkpoint.n_parameters,
+        sha256=dict(checkpoint.source.header_sha256),
+        stacks=stacks,
+    )
+
+
+def peak_rss_bytes() -> int | None:
+    """Return the largest memory this process has had in use, or None where that is not known."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such module
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
