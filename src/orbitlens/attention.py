@@ -67,7 +67,7 @@ def _clipped(x: Tensor, bound: float | None) -> Tensor:
 def _normalise_heads(x: PerHead, norms: list[QKNorm], which: str) -> PerHead:
     norm = norms[0]
     if norm.scope is QKNormScope.ALL:
-        # Over all heads at once; grouped keys appear once a query head, which leaves the mean as is.
+        # Over all heads; grouped keys appear once a query head, which leaves the mean as it is.
         square = x.square().mean(dim=(0, 2), keepdim=True)
         x = x * torch.rsqrt(square + norm.epsilon)
     else:

@@ -74,16 +74,18 @@ def scan(
     device = resolve_device(options.device)
     wanted = _wanted_layers(checkpoint, options)
     _check_context(checkpoint, options)
-    layers, read = [], {}
+    layers: list[LayerScan] = []
+    read: dict[str, int] = {}
     for done, (stack, index) in enumerate(wanted):
         layer = load_layer(checkpoint, index, stack=stack.name, device=device)
-        read |= {name: checkpoint.source.tensors[name] for name in stack.tensors[index].values()}
+        for name in stack.tensors[index].values():  # shared layers are read once for the count
+            read[name] = checkpoint.source.tensors[name].n_bytes
         layers.append(_scan_layer(layer, options))
         if progress is not None:
             progress(done + 1, len(wanted))
     cost = Cost(
         seconds=time.perf_counter() - started,
-        bytes_read=sum(info.n_bytes for info in read.values()),
+        bytes_read=sum(read.values()),
         peak_rss_bytes=peak_rss_bytes(),
     )
     return Scan(
@@ -293,7 +295,7 @@ def _flags(
     for stack in checkpoint.architecture.stacks:
         flags += _stack_flags(stack, options)
     types = {info.dtype for info in checkpoint.source.tensors.values()}
-    packed = sorted(t for t in types if t.startswith(("Q", "IQ", "TQ", "F8", "MXFP")))
+    packed = sorted(t for t in types if t.startswith("F8"))
     if packed:
         flags.append(f"weights are stored as {', '.join(packed)}: their unpacked values were read")
     listed = list(layers)

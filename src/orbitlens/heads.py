@@ -6,8 +6,8 @@ value map are kept as factors, never as d_model x d_model:
 
     W = w_q w_k^T * scale,   V^T = w_v w_o      (theory section 1)
 
-LayerNorm hands attention tokens of mean zero, so whatever a weight does to the direction (1, ..., 1)
-never happens: it is projected out here, and readings do not depend on it.
+LayerNorm hands attention tokens of mean zero, so whatever a weight does to the direction
+(1, ..., 1) never happens: it is projected out here, and readings do not depend on it.
 """
 
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ class QKNorm:
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """One attention head as low-rank factors in float64, acting on the tokens its layer feeds it."""
+    """One attention head as low-rank factors in float64, acting on what its layer feeds it."""
 
     w_q: InputWeight
     w_k: InputWeight
@@ -112,7 +112,7 @@ class Head:
         return self.b_v @ self.value_factors[1]
 
 
-def make_head(
+def make_head(  # noqa: PLR0913 - a head has four factors
     w_q: InputWeight,
     w_k: InputWeight,
     w_v: InputWeight,
@@ -152,7 +152,7 @@ def make_head(
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionLayer:
-    """One layer's attention weights in the file's own type; `head(h)` unfolds one head at a time."""
+    """One layer's attention weights in the file's own type; `head(h)` unfolds one at a time."""
 
     index: int
     stack: Stack
@@ -372,7 +372,7 @@ class _LayerReader:
         return weight if self.stack.transposed else weight.T
 
     def _unfused(self, role: str, fused: Tensor) -> tuple[Tensor, ...]:
-        """Split a fused last axis: "blocks" is q | k | v, "groups" repeats (queries, key, value)."""
+        """Split a fused last axis: "blocks" is q | k | v, "groups" repeats queries, key, value."""
         n, kv, r = self.spec.n_heads, self.spec.n_kv_heads, self.stack.d_head
         if self.stack.fused_order == "blocks":
             return fused.split([n * r, kv * r, kv * r], dim=-1)

@@ -193,10 +193,10 @@ def _legend(console: Console) -> Text:
     symbols = SYMBOLS if (console.encoding or "").lower().startswith("utf") else ASCII_SYMBOLS
     text = Text()
     for tendency, word in ((Tendency.SPREADS, "spreads"), (Tendency.GATHERS, "gathers")):
-        strong, weak = symbols[tendency]
-        text.append(f"{strong} {weak}", style=STYLES[tendency])
-        text.append(f" {word} (|index| over, under {STRONG})   ")
-    text.append(symbols[Tendency.NEUTRAL][0] + " neutral\n")
+        text.append(" ".join(symbols[tendency]), style=STYLES[tendency])
+        text.append(f" {word}   ")
+    text.append(symbols[Tendency.NEUTRAL][0], style=STYLES[Tendency.NEUTRAL])
+    text.append(f" neither beyond chance   (full: |index| of {STRONG} or more)\n")
     return text
 
 

@@ -43,7 +43,7 @@ def _build(family: str, settings: Settings, source: TensorSource) -> Architectur
     rows = FAMILIES[family]
     if overrides is not None:
         rows = tuple(row_in_gguf(row, overrides) for row in rows)
-    stacks, flags = [], []
+    stacks, flags = [], list(settings.get("_gguf.flags", ()))
     for row in rows:
         prefix = _prefix(row, settings, source)
         if prefix is None:

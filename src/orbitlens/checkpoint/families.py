@@ -127,7 +127,7 @@ def _gpt2_scale(settings: Settings, layer: int) -> float:
 
 
 def _gemma_scale(settings: Settings, layer: int) -> float:
-    return settings.real("query_pre_attn_scalar", 256.0) ** -0.5
+    return float(settings.size("query_pre_attn_scalar", 256)) ** -0.5
 
 
 def _mpt_scale(settings: Settings, layer: int) -> float:
@@ -523,11 +523,12 @@ FAMILIES: dict[str, tuple[Row, ...]] = {
 
 def row_in_gguf(row: Row, overrides: Mapping[str, Any]) -> Row:
     """Return `row` with GGUF's uniform tensor names and storage, from `gguf_config`'s overrides."""
-    names = overrides["names"]
+    names = {**overrides["names"], **overrides.get("stack_names", {}).get(row.stack, {})}
     fused = overrides.get("fused_order")
     return replace(
         row,
         prefixes=("",),
+        causal=overrides.get("causal", row.causal),
         layer=names["layer"],
         qkv=(names["qkv"],) if fused else (names["q"], names["k"], names["v"]),
         o=names["o"],
@@ -535,13 +536,22 @@ def row_in_gguf(row: Row, overrides: Mapping[str, Any]) -> Row:
         transposed=False,
         norm=names["norm"] if row.norm is not None else None,
         output_norm=names["output_norm"] if row.output_norm else None,
-        qk_norm=(names["q_norm"], names["k_norm"]) if row.qk_norm else None,
+        qk_norm=_renamed(row.qk_norm, (names["q_norm"], names["k_norm"])),
         norm_gain_offset=overrides.get("norm_gain_offset", 0.0),
         positions=names.get("positions") if row.positions else None,
         position_offset=overrides.get("position_offset", row.position_offset),
         relative_bias=names.get("relative_bias") if row.relative_bias else None,
         pairing=Pairing(overrides.get("pairing", row.pairing)),
     )
+
+
+def _renamed(
+    cell: PerConfig[tuple[str, str] | None], names: tuple[str, str]
+) -> PerConfig[tuple[str, str] | None]:
+    """Return `names` wherever the cell gives any; some models of a family have no such norm."""
+    if callable(cell):
+        return lambda settings: names if cell(settings) else None
+    return names if cell else None
 
 
 def rotary_of(row: Row, settings: Settings, layer: int, d_head: int) -> RotarySpec:

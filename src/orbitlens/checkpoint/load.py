@@ -36,9 +36,11 @@ def load_checkpoint(model: str | Path, *, allow_pickle: bool = False) -> Checkpo
     path = _existing(str(model))
     if path.is_dir():
         config = _read_json(path / "config.json", "a model's folder in Hugging Face layout has one")
+        config.pop("_gguf", None)  # our own key, which no file may set
         source = _open_folder(path, allow_pickle)
     elif path.suffix == ".gguf":
-        from orbitlens.checkpoint.gguf_file import GgufSource, gguf_config
+        from orbitlens.checkpoint.gguf_config import gguf_config
+        from orbitlens.checkpoint.gguf_file import GgufSource
 
         source = GgufSource(path)
         config = gguf_config(source)

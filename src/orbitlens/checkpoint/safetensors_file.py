@@ -21,7 +21,7 @@ BYTES_PER_ITEM = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E
 BYTES_PER_ITEM |= {"I16": 2, "U16": 2, "F16": 2, "BF16": 2, "I32": 4, "U32": 4, "F32": 4}
 BYTES_PER_ITEM |= {"I64": 8, "U64": 8, "F64": 8}
 FLOATS = {"F8_E4M3", "F8_E5M2", "F16", "BF16", "F32", "F64"}
-# Where fp8 checkpoints keep the factor that restores a weight: DeepSeek's blocks, compressed-tensors
+# Where fp8 checkpoints keep the factor that restores a weight: one a block, or one a row or tensor
 SCALE_SUFFIXES = ("_scale_inv", "_scale")
 SCALE_BLOCK = 128
 LARGEST_HEADER = 100_000_000  # the safetensors format's own limit
@@ -51,7 +51,7 @@ class SafetensorsSource:
     def _index(self, file: Path) -> None:
         try:
             with safe_open(file, framework="pt") as handle:
-                for name in handle.keys():  # noqa: SIM118 - not a dict
+                for name in handle.keys():
                     part = handle.get_slice(name)
                     shape, dtype = tuple(part.get_shape()), str(part.get_dtype())
                     n_bytes = math.prod(shape) * BYTES_PER_ITEM.get(dtype, 0)
@@ -65,8 +65,8 @@ class SafetensorsSource:
         info = self._tensors[name]
         if info.dtype not in FLOATS:
             raise CheckpointError(
-                f"{self._file_of[name]}: tensor {name!r} is stored as {info.dtype}, not as floating "
-                "point; packed integer formats (GPTQ, AWQ, bitsandbytes) are not read. "
+                f"{self._file_of[name]}: tensor {name!r} is stored as {info.dtype}, not as "
+                "floating point; packed integer formats (GPTQ, AWQ, bitsandbytes) are not read. "
                 "Use the model's unquantised files, or a GGUF file."
             )
         value = self._raw(name)

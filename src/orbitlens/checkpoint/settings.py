@@ -161,6 +161,7 @@ class Settings:
             kind=kind,
             parameters=parameters,
             max_positions=self.optional_size("max_positions"),
+            frequency_divisors=self.get("_gguf.frequency_divisors"),
         )
 
     def _rotary_parameters(self, layer_type: str | None) -> Mapping[str, Any]:

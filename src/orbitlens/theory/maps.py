@@ -125,6 +125,8 @@ class HeadMaps:
     @cached_property
     def value_spectrum(self) -> ComplexSpectrum:
         """Eigenvalues of V that its rank does not force to zero: those of the r x r U^T O."""
+        if self.left.shape[1] > self.d_model:  # then U^T O has zeros that V does not
+            return torch.linalg.eigvals(self.out @ self.value.T)
         return torch.linalg.eigvals(self.value_out)
 
     @property

@@ -1,7 +1,7 @@
 """What position encodings do to a head's maps (theory sections 1 and 3).
 
 Enters: a `Head`. Leaves: its maps at a rotary offset or averaged over a context, the share of each
-rotary frequency, how much of each rate survives a context, and the drift that absolute positions add.
+rotary frequency, how much of each rate survives, and the drift that absolute positions add.
 """
 
 from dataclasses import dataclass, replace

@@ -1,7 +1,7 @@
 """Rates: what a head or a layer does to a cloud of tokens (theory section 3, T6).
 
 Enters: heads, and the tokens' covariance where there is one. Leaves: the eigenvalues of sym(B),
-B = sum_h V_h S W_h^T, with S the covariance (S = I: the weights-only reading). Differences of tokens
+B = sum_h V_h S W_h^T, with S the covariance (S = I: the weights-only reading). Token differences
 obey d/dt delta = B delta: exact for Gaussian tokens and many of them, a closure otherwise.
 """
 

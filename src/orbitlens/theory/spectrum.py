@@ -1,4 +1,4 @@
-"""Trace, extremes and nuclear norm of a symmetric matrix: exact while that is cheap, else estimated.
+"""Trace, extremes and nuclear norm of sym(B): exact while that is cheap, else estimated.
 
 Enters: a square matrix B. Leaves: a summary of the spectrum of sym(B). Up to `DENSE_LIMIT` every
 eigenvalue is computed; beyond, Lanczos quadrature from random starts gives the nuclear norm with a
