@@ -3,22 +3,20 @@
 Heavy packages are imported inside the command that needs them, so that `--help` is quick.
 """
 
-import json
+import io
 import os
+import re
 import sys
-import tempfile
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orbitlens.cli_flow import phase, simulate
+from orbitlens.cli_output import JsonOption, progress_bar, stderr, stdout, write_json
 from orbitlens.errors import InputError, OrbitlensError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from rich.console import Console
     from torch import Tensor
 
     from orbitlens.scan_result import HeadScan, LayerScan, Scan
@@ -33,13 +31,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-JsonOption = Annotated[
-    Path | None,
-    typer.Option("--json", metavar="FILE", help="Write the result as JSON; - prints it."),
-]
 DeviceOption = Annotated[
     str, typer.Option("--device", metavar="auto|cpu|cuda|mps", help="Where to compute.")
 ]
+
+
+app.command()(simulate)
+app.command()(phase)
 
 
 @app.callback(invoke_without_command=True)
@@ -101,7 +99,7 @@ def scan(
         device=device,
     )
     checkpoint = load_checkpoint(model, allow_pickle=allow_pickle)
-    with _progress("scanning") as report:
+    with progress_bar("scanning") as report:
         result = run_scan(checkpoint, options, progress=report)
     _show_scan(result, place, json_file)
 
@@ -122,14 +120,14 @@ def demo(
         folder = write_demo_model(out / "demo-model")
     except OSError as error:
         raise InputError(f"{out}: cannot be written ({error}). Choose another --out.") from error
-    _stderr().print(
+    stderr().print(
         "This model was made on the spot: random weights, but with heads turned from gathering "
         "(first layer, first head) to spreading (last layer, last head).\n"
     )
     result = run_scan(load_checkpoint(folder), ScanOptions(context=256))
     _show_scan(result, None, None)
     file = out / "demo-scan.json"
-    _write_json(result.to_json(), file)
+    write_json(result.to_json(), file)
     typer.echo(f"\nThe model is in {folder}, the whole result in {file}.")
     typer.echo("Next: orbitlens scan PATH_OF_A_MODEL")
 
@@ -147,7 +145,7 @@ def families() -> None:
     for family, rows in sorted(FAMILIES.items()):
         layer = rows[0].layer if isinstance(rows[0].layer, str) else "(shared layers)"
         table.add_row(family, ", ".join(row.stack for row in rows), f"{layer}.{rows[0].o}")
-    _stdout().print(table)
+    stdout().print(table)
 
 
 # --- what arguments mean ---------------------------------------------------------------------
@@ -159,14 +157,19 @@ def _layer_numbers(text: str | None) -> list[int] | None:
         return None
     numbers: list[int] = []
     for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
+        first, dash, last = part.partition("-")
+        if not _is_number(first) or (dash and not _is_number(last)):
             raise InputError(f"--layers {text!r}: expected numbers and ranges, such as 0-3,7.")
         upper = int(last) if dash else int(first)
-        if upper < int(first) or upper > 100_000:
+        if upper < int(first):
             raise InputError(f"--layers {text!r}: {part.strip()!r} is not a range of layers.")
         numbers += range(int(first), upper + 1)
     return numbers
+
+
+def _is_number(text: str) -> bool:
+    """Say whether `text` is a whole number of a size that layers and heads have."""
+    return re.fullmatch("[0-9]{1,5}", text.strip()) is not None
 
 
 def _head_place(text: str | None) -> tuple[str | None, int, int] | None:
@@ -175,7 +178,7 @@ def _head_place(text: str | None) -> tuple[str | None, int, int] | None:
         return None
     parts = text.split(".")
     stack = parts.pop(0) if len(parts) == 3 else None
-    if len(parts) != 2 or not all(part.isdigit() for part in parts):
+    if len(parts) != 2 or not all(_is_number(part) for part in parts):
         raise InputError(f"--head {text!r}: expected LAYER.HEAD, such as 3.7 (or decoder.3.7).")
     return stack, int(parts[0]), int(parts[1])
 
@@ -185,11 +188,13 @@ def _covariances(file: Path | None) -> "dict[tuple[str, int], Tensor] | None":
         return None
     from orbitlens.checkpoint.safetensors_file import SafetensorsSource
 
+    if not file.is_file():
+        raise InputError(f"--covariance {file}: there is no such file. Expected safetensors.")
     source = SafetensorsSource([file])
     found = {}
     for name in source.tensors:
         stack, dot, layer = name.rpartition(".")
-        if not dot or not layer.isdigit():
+        if not dot or not _is_number(layer):
             raise InputError(
                 f"{file}: tensor {name!r} does not say which layer it belongs to. "
                 "Expected names such as 'decoder.0' or 'encoder.3'."
@@ -205,12 +210,12 @@ def _show_scan(
     result: "Scan", place: tuple[str | None, int, int] | None, json_file: Path | None
 ) -> None:
     if json_file is not None:
-        _write_json(result.to_json(), json_file)
+        write_json(result.to_json(), json_file)
         if str(json_file) == "-":
             return
     from orbitlens.terminal import head_view, scan_view
 
-    console = _stdout()
+    console = stdout()
     parts = head_view(*_find_head(result, place)) if place else scan_view(result, console)
     for part in parts:
         console.print(part)
@@ -229,55 +234,14 @@ def _find_head(result: "Scan", place: tuple[str | None, int, int]) -> "tuple[Lay
     )
 
 
-def _write_json(data: dict[str, Any], file: Path) -> None:
-    """Write JSON whole or not at all: to a temporary file beside the target, then renamed."""
-    text = json.dumps(data, indent=1, allow_nan=False)
-    if str(file) == "-":
-        typer.echo(text)
-        return
-    try:
-        handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text + "\n")
-        Path(name).chmod(0o644)
-        Path(name).replace(file)
-    except OSError as error:
-        raise InputError(f"{file}: the result cannot be written ({error}).") from error
-
-
-def _stdout() -> "Console":
-    from rich.console import Console
-
-    return Console(width=80 if not sys.stdout.isatty() else None, highlight=False)
-
-
-def _stderr() -> "Console":
-    from rich.console import Console
-
-    return Console(stderr=True, highlight=False)
-
-
-@contextmanager
-def _progress(what: str) -> "Iterator[Callable[[int, int], None]]":
-    """Show a bar on stderr while work goes on; nothing at all where stderr is not a terminal."""
-    from rich.progress import Progress
-
-    console = _stderr()
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=None)
-
-        def report(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
-        yield report
-
-
 def main() -> None:
     """Run the command line; the entry point of the `orbitlens` script."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a stream that lacks a character still gets all
     try:
-        app()
+        app(prog_name="orbitlens")
     except OrbitlensError as error:
-        print(f"orbitlens: {error}", file=sys.stderr)
+        print(f"orbitlens: {_harmless(str(error))}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         print("orbitlens: stopped.", file=sys.stderr)
@@ -285,6 +249,12 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
+
+
+def _harmless(text: str) -> str:
+    """Escape what a terminal would obey: messages quote names from files, which hold anything."""
+    kept = (c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+    return "".join(kept)
 
 
 if __name__ == "__main__":

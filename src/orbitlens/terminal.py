@@ -18,7 +18,7 @@ from orbitlens.theory.certificates import THEOREMS, Certificate
 WIDTH = 80
 STRONG = 0.2  # expansion index beyond which a cell of the map is drawn full
 # Orange spreads, blue gathers: told apart by every kind of colour vision, on dark and light.
-STYLES = {Tendency.SPREADS: "orange3", Tendency.GATHERS: "dodger_blue2", Tendency.NEUTRAL: "dim"}
+STYLES = {Tendency.SPREADS: "orange3", Tendency.GATHERS: "dodger_blue1", Tendency.NEUTRAL: "dim"}
 SYMBOLS = {Tendency.SPREADS: "▲△", Tendency.GATHERS: "▼▽", Tendency.NEUTRAL: "··"}
 ASCII_SYMBOLS = {Tendency.SPREADS: "Oo", Tendency.GATHERS: "Xx", Tendency.NEUTRAL: ".."}
 
@@ -196,7 +196,7 @@ def _legend(console: Console) -> Text:
         text.append(" ".join(symbols[tendency]), style=STYLES[tendency])
         text.append(f" {word}   ")
     text.append(symbols[Tendency.NEUTRAL][0], style=STYLES[Tendency.NEUTRAL])
-    text.append(f" neither beyond chance   (full: |index| of {STRONG} or more)\n")
+    text.append(f" neither beyond chance   (full: |index| ≥ {STRONG})\n")
     return text
 
 

@@ -1,0 +1,83 @@
+"""What all commands share: where results go, how they are written, and the progress bar.
+
+Nothing heavy is imported before it is needed: `orbitlens --help` passes through here.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orbitlens.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.console import Console
+
+JsonOption = Annotated[
+    Path | None,
+    typer.Option("--json", metavar="FILE", help="Write the result as JSON; - prints it."),
+]
+
+
+def write_json(data: dict[str, Any], file: Path) -> None:
+    """Write JSON whole or not at all: to a temporary file beside the target, then renamed."""
+    text = json.dumps(data, indent=1, allow_nan=False)
+    if str(file) == "-":
+        typer.echo(text)
+        return
+    try:
+        if file.exists() and not file.is_file():  # a device or a pipe: nothing to keep whole
+            file.write_text(text + "\n", encoding="utf-8")
+        else:
+            _replace(file.resolve(), text + "\n")
+    except OSError as error:
+        raise InputError(f"{file}: the result cannot be written ({error}).") from error
+
+
+def _replace(file: Path, text: str) -> None:
+    handle, name = tempfile.mkstemp(dir=file.parent, prefix=".orbitlens-")
+    draft = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        draft.chmod(0o644)
+        draft.replace(file)
+    finally:
+        draft.unlink(missing_ok=True)  # still there only where something failed
+
+
+def stdout() -> "Console":
+    """Return the console results go to: 80 columns wide unless it is a terminal."""
+    from rich.console import Console
+
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()  # None: closed by the caller
+    return Console(width=None if is_terminal else 80, highlight=False)
+
+
+def stderr() -> "Console":
+    """Return the console for everything that is not a result."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)
+
+
+@contextmanager
+def progress_bar(what: str) -> "Iterator[Callable[[int, int], None]]":
+    """Show a bar on stderr while work goes on; nothing at all where stderr is not a terminal."""
+    from rich.progress import Progress
+
+    console = stderr()
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+
+        def report(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield report

@@ -1,0 +1,1 @@
+"""Metrics of trajectories, simulated or measured; each exists once."""

@@ -1,0 +1,1 @@
+"""Weights and initial tokens -> Trajectory: the flow of tokens, integrated."""
