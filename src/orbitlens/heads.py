@@ -324,10 +324,7 @@ class _LayerReader:
     def _read(self, name: str) -> Tensor:
         value = self.checkpoint.read(name)
         # A sum is NaN or infinite if any term is; only then is it worth a second, exact look.
-        if (
-            not torch.isfinite(value.sum(dtype=torch.float32))
-            and not value.float().isfinite().all()
-        ):
+        if not torch.isfinite(value.sum()) and not value.float().isfinite().all():
             raise CheckpointError(
                 f"{self.checkpoint.path}: tensor {name!r} holds NaN or infinity. "
                 "The checkpoint is damaged or training diverged; no reading of it would mean much."

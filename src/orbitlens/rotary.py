@@ -166,8 +166,8 @@ def mean_rotation(
 ) -> HeadMatrix:
     """Return the average of T(m) over the offsets that uniform attention sees in a context.
 
-    Causal: m = 0 ... N-1, seen from the last token (at most a window's length). Full: all N^2
-    pairs of tokens. Fast planes average to nothing, slow ones survive.
+    Causal: m = 0 ... N-1, seen from the last token. Full: all N^2 pairs of tokens. Either way only
+    offsets within the window count. Fast planes average to nothing, slow ones survive.
     """
     if causal:
         seen = min(n_context, window or n_context)
@@ -175,7 +175,7 @@ def mean_rotation(
         weights = torch.ones(seen, dtype=torch.float64)
     else:
         offsets = torch.arange(1 - n_context, n_context, dtype=torch.float64)
-        weights = n_context - offsets.abs()
+        weights = (n_context - offsets.abs()) * (offsets.abs() < (window or n_context))
     weights = weights / weights.sum()
     angles = offsets[:, None] * rotation.frequencies
     return blocks_to_matrix(rotation, weights @ angles.cos(), weights @ angles.sin())

@@ -10,9 +10,11 @@ A sign pattern alone (`alignment_signs`, the expansion index) is an indication, 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from orbitlens.checkpoint.model import Position
 from orbitlens.heads import Head
@@ -40,7 +42,7 @@ THEOREMS: dict[str, Theorem] = {
         survives_mask="full only",
     ),
     "T2": Theorem(
-        statement="all tokens diverge (A > 0) or all converge to 0 (A < 0)",
+        statement="the cloud of tokens diverges (A > 0), or all tokens converge to 0 (A < 0)",
         survives_rotary=False,
         survives_mask="full; causal if W is symmetric",
     ),
@@ -68,7 +70,7 @@ class Hypothesis:
 
     name: str
     holds: bool
-    detail: str
+    detail: str  # why it fails; empty where it holds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +93,7 @@ def _certificate(
         holds=not failed,
         margin=margin,
         why=conclusion if not failed else "no certificate; " + "; ".join(failed),
-        hypotheses=tuple(hypotheses),
+        hypotheses=tuple(replace(h, detail="") if h.holds else h for h in hypotheses),
     )
 
 
@@ -103,7 +105,7 @@ def head_certificates(head: Head, maps: HeadMaps | None = None) -> tuple[Certifi
         pair_certificate(head, maps, form),
         cloud_certificate(head, maps, form),
         half_space_certificate(head, maps),
-        leader_certificate([head], maps.value_abscissa, maps.value_radius),
+        leader_certificate([head], maps.value_abscissa, maps.speed_limit),
         speed_certificate([head], maps.speed_limit),
     )
 
@@ -138,9 +140,14 @@ def _nonlinearities(head: Head) -> str:
 
 
 def _linear_values(heads: Iterable[Head]) -> Hypothesis:
-    clipped = any(head.clip is not None for head in heads)
+    listed = list(heads)
+    reasons = {
+        "they are clipped to a fixed range": any(head.clip is not None for head in listed),
+        "attention's output is normalised": any(head.output_gain is not None for head in listed),
+    }
+    found = [reason for reason, there in reasons.items() if there]
     return Hypothesis(
-        name="values are linear", holds=not clipped, detail="they are clipped to a fixed range"
+        name="values are linear", holds=not found, detail=" and ".join(found) or "they are"
     )
 
 
@@ -164,11 +171,12 @@ class _Alignment:
 
     @classmethod
     def of(cls, maps: HeadMaps) -> "_Alignment":
-        eigenvalues = torch.linalg.eigvalsh(maps.alignment_form)
-        size = eigenvalues.abs().max().item()
-        low, high = eigenvalues[0].item(), eigenvalues[-1].item()
+        basis = _row_basis(maps)
+        eigenvalues = torch.linalg.eigvalsh(basis.T @ maps.alignment_form @ basis).tolist() or [0.0]
+        low, high = eigenvalues[0], eigenvalues[-1]
+        size = max(-low, high)
         return cls(
-            leak=_leak(maps),
+            leak=_leak(maps, basis),
             asymmetry=_asymmetry(maps),
             definiteness=max(low, -high) / size if size > 0 else 0.0,
             is_positive=low >= -high,
@@ -196,12 +204,19 @@ class _Alignment:
         ]
 
 
-def _leak(maps: HeadMaps) -> float:
+def _row_basis(maps: HeadMaps) -> Float[Tensor, "d_head rank"]:
+    """Return X with U X an orthonormal basis of the span of U, so that no gauge matters in it."""
+    eigenvalues, vectors = torch.linalg.eigh(maps.value_value)
+    kept = eigenvalues > 1e-12 * eigenvalues[-1]
+    return vectors[:, kept] * eigenvalues[kept].rsqrt()
+
+
+def _leak(maps: HeadMaps, basis: Float[Tensor, "d_head rank"]) -> float:
     """Return |W - W V^+ V| / |W|: what of R lies outside the span of U."""
     if maps.score_norm == 0 or maps.value_norm == 0:
         return 1.0
-    inverse = torch.linalg.pinv(maps.value_value, hermitian=True, rtol=1e-12)
-    outside = maps.right_right - maps.value_right.T @ inverse @ maps.value_right
+    inside = basis.T @ maps.value_right
+    outside = maps.right_right - inside.T @ inside
     square = (maps.left_left * outside).sum().item()
     return max(square, 0.0) ** 0.5 / maps.score_norm
 
@@ -221,28 +236,31 @@ def _asymmetry(maps: HeadMaps) -> float:
 def pair_certificate(head: Head, maps: HeadMaps, form: "_Alignment | None" = None) -> Certificate:
     """T1: with full attention and no rotary encoding, A definite orders all pair distances.
 
-    The margin is the smallest over the largest modulus of the alignment's eigenvalues, negative
-    where they have both signs.
+    The margin is the smallest over the largest modulus of the eigenvalues of sym(V^T W) where V
+    acts, negative where they have both signs.
     """
     form = form or _Alignment.of(maps)
-    verb = "shrink" if form.is_positive else "grow"
+    kind, verb = ("aligned", "shrink") if form.is_positive else ("anti-aligned", "grow")
     return _certificate(
         "T1",
-        [_full_attention(head), *_plain_scores(head), *form.hypotheses()],
+        [_full_attention(head), *_plain_scores(head), _linear_values([head]), *form.hypotheses()],
         form.definiteness,
-        f"aligned by {form.definiteness:.2g}: distances (x_i - x_k)^T |A| (x_i - x_k) never {verb}",
+        f"{kind} by {form.definiteness:.2g}: distances (x_i - x_k)^T |A| (x_i - x_k) never {verb}",
     )
 
 
 def cloud_certificate(head: Head, maps: HeadMaps, form: "_Alignment | None" = None) -> Certificate:
-    """T2: with sym(W) > 0 as well and no biases, all tokens diverge, or all converge to 0.
+    """T2: with sym(W) > 0 as well and no biases, the cloud diverges, or all tokens converge to 0.
 
     The margin is the smaller of the definiteness of the alignment and that of sym(W).
     """
     form = form or _Alignment.of(maps)
     positive = _score_definiteness(maps)
-    symmetric = maps.score_symmetry > 1 - EQUALITY
-    verb = "diverge" if form.is_positive else "converge to 0, like t^(-1/2)"
+    symmetric = maps.score_symmetry > 1 - EQUALITY**2  # it is 1 - 2 |anti W|^2 / |W|^2
+    # Not every token need leave: one at the centre of a symmetric cloud stays there.
+    # The slow approach is that of full attention: uniform causal attention leaves no difference be.
+    pace = "" if head.causal else ", like t^(-1/2)"
+    fate = "the tokens diverge" if form.is_positive else f"all tokens converge to 0{pace}"
     hypotheses = [
         Hypothesis(
             name="every token sees every token, or the mask is causal and W symmetric",
@@ -250,6 +268,7 @@ def cloud_certificate(head: Head, maps: HeadMaps, form: "_Alignment | None" = No
             detail="a mask, and W is not symmetric",
         ),
         *_plain_scores(head),
+        _linear_values([head]),
         Hypothesis(
             name="no biases",
             holds=_is_zero(head.score_shift) and _is_zero(head.value_shift),
@@ -263,7 +282,7 @@ def cloud_certificate(head: Head, maps: HeadMaps, form: "_Alignment | None" = No
         *form.hypotheses(),
     ]
     margin = min(positive, form.definiteness)
-    return _certificate("T2", hypotheses, margin, f"all tokens {verb} (margin {margin:.2g})")
+    return _certificate("T2", hypotheses, margin, f"{fate} (margin {margin:.2g})")
 
 
 def _is_zero(vector: torch.Tensor) -> bool:
@@ -300,7 +319,8 @@ def half_space_certificate(head: Head, maps: HeadMaps) -> Certificate:
         _linear_values([head]),
         Hypothesis(
             name="V has a positive real eigenvalue",
-            holds=largest > EQUALITY * maps.value_radius,
+            # Eigenvalues are rounded relative to |V|_2, which a nilpotent V's radius is far below.
+            holds=largest > EQUALITY * maps.speed_limit,
             detail="it has none",
         ),
     ]
@@ -314,17 +334,18 @@ def half_space_certificate(head: Head, maps: HeadMaps) -> Certificate:
 
 
 def leader_certificate(
-    heads: Sequence[Head], abscissa: float | None, radius: float | None
+    heads: Sequence[Head], abscissa: float | None, size: float | None
 ) -> Certificate:
     """T4: under a causal mask the first token follows the sum of the value maps alone.
 
     The margin is the spectral abscissa of that sum: positive, the leader diverges from almost every
-    start; negative, it converges from every start. `abscissa` is None where it was not computed.
+    start; negative, it converges from every start. `abscissa` is None where it was not computed;
+    `size` is what its rounding is measured against.
     """
     causal = all(head.causal for head in heads)
-    known = abscissa is not None and radius is not None
+    known = abscissa is not None and size is not None
     value = abscissa if abscissa is not None else 0.0
-    decided = known and abs(value) > EQUALITY * (radius or 0.0)
+    decided = known and abs(value) > EQUALITY * (size or 0.0)
     hypotheses = [
         Hypothesis(
             name="the mask is causal", holds=causal, detail="the first token sees the others too"

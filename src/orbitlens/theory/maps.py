@@ -15,6 +15,7 @@ import torch
 
 from orbitlens._types import ComplexSpectrum, HeadMatrix, InputWeight
 from orbitlens.heads import Head
+from orbitlens.rotary import resolve_rotary, rotation_matrix
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,16 @@ class HeadMaps:
     value: InputWeight  # U
 
     @classmethod
-    def of(cls, head: Head) -> "HeadMaps":
-        """Return the maps of a head, without any rotation."""
+    def of(cls, head: Head, turn: HeadMatrix | None = None) -> "HeadMaps":
+        """Return the maps of a head; `turn` stands between query and key, T(0) if not given."""
         left, right = head.score_factors
         w_v, w_o = head.value_factors
+        if turn is None and head.rotary is not None:
+            rotation = resolve_rotary(head.rotary, 1)
+            # T(0) is the identity but for the factor that YaRN and LongRoPE put on scores.
+            turn = None if rotation.factor == 1.0 else rotation_matrix(rotation, 0.0)
+        if turn is not None:
+            left = left @ turn.to(left)
         return cls(left=left, right=right, out=w_o.T, value=w_v)
 
     @property
@@ -68,22 +75,22 @@ class HeadMaps:
     @cached_property
     def out_left(self) -> HeadMatrix:
         """O^T L."""
-        return self.out.T @ self.left
+        return _transposed_product(self.out, self.left)
 
     @cached_property
     def value_right(self) -> HeadMatrix:
         """U^T R."""
-        return self.value.T @ self.right
+        return _transposed_product(self.value, self.right)
 
     @cached_property
     def value_out(self) -> HeadMatrix:
         """U^T O."""
-        return self.value.T @ self.out
+        return _transposed_product(self.value, self.out)
 
     @cached_property
     def right_left(self) -> HeadMatrix:
         """R^T L."""
-        return self.right.T @ self.left
+        return _transposed_product(self.right, self.left)
 
     # --- norms and inner products ---
 
@@ -97,7 +104,7 @@ class HeadMaps:
         """Frobenius norm of V."""
         return _root((self.out_out * self.value_value).sum().item())
 
-    @property
+    @cached_property
     def inner_product(self) -> float:
         """<V, W> = tr(V^T W): positive where the head spreads isotropic tokens."""
         return (self.out_left * self.value_right).sum().item()
@@ -165,6 +172,14 @@ class HeadMaps:
     @property
     def _has_kernel(self) -> bool:
         return self.left.shape[1] < self.left.shape[0]
+
+
+def _transposed_product(x: InputWeight, y: InputWeight) -> HeadMatrix:
+    """Return X^T Y, by way of (Y^T X)^T where BLAS would have to turn both around."""
+    # Rows against columns is the one layout that takes twice as long; files give it to O^T L.
+    if x.stride(0) > x.stride(1) and y.stride(0) < y.stride(1):
+        return (y.T @ x).T
+    return x.T @ y
 
 
 def matrix_root(gram: HeadMatrix) -> HeadMatrix:

@@ -4,13 +4,13 @@ Enters: a `Head`. Leaves: its maps at a rotary offset or averaged over a context
 rotary frequency, how much of each rate survives, and the drift that absolute positions add.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitlens._types import Covariance, HeadMatrix, Spectrum, Tokens
+from orbitlens._types import Covariance, Spectrum, Tokens
 from orbitlens.checkpoint.model import RotarySpec
 from orbitlens.errors import InputError
 from orbitlens.heads import Head
@@ -37,7 +37,7 @@ def maps_at_offset(head: Head, offset: int, *, n_context: int | None = None) -> 
     """
     spec = _rotary(head)
     resolved = resolve_rotary(spec, n_context or abs(offset) + 1)
-    return _turned(HeadMaps.of(head), rotation_matrix(resolved, float(offset)))
+    return HeadMaps.of(head, rotation_matrix(resolved, float(offset)))
 
 
 def maps_in_context(head: Head, n_context: int) -> HeadMaps:
@@ -46,11 +46,7 @@ def maps_in_context(head: Head, n_context: int) -> HeadMaps:
         raise InputError(f"a context of {n_context} tokens was asked for; expected at least 1.")
     resolved = resolve_rotary(_rotary(head), n_context)
     turn = mean_rotation(resolved, n_context, causal=head.causal, window=head.window)
-    return _turned(HeadMaps.of(head), turn)
-
-
-def _turned(maps: HeadMaps, turn: HeadMatrix) -> HeadMaps:
-    return replace(maps, left=maps.left @ turn.to(maps.left))
+    return HeadMaps.of(head, turn)
 
 
 def _rotary(head: Head) -> RotarySpec:

@@ -104,8 +104,9 @@ def cored_spectrum(
     sizes = out_out.trace().item(), left_left.trace().item()
     balance = (sizes[0] / sizes[1]) ** 0.5 if min(sizes) > 0 else 1.0
     half = matrix_root(_blocks(out_out / balance, out_left, left_left * balance))
-    zero = torch.zeros_like(c)
-    return torch.linalg.eigvalsh(half.T @ _blocks(zero, c / 2, zero) @ half)
+    width = c.shape[0]
+    product = half[:width].T @ (c @ half[width:])  # F^T K F is its symmetric part
+    return torch.linalg.eigvalsh((product + product.T) / 2)
 
 
 def _blocks(first: Tensor, corner: Tensor, second: Tensor) -> Tensor:
@@ -173,7 +174,9 @@ class LayerDrift:
             spectrum = cored_spectrum(c, out.T @ out, out.T @ left, left.T @ left)
             return rates_of_spectrum(spectrum, self.d_model)
         limit = None if exact else DENSE_LIMIT
-        return Rates.from_summary(summarise_symmetric(self._dense, dense_limit=limit))
+        return Rates.from_summary(
+            summarise_symmetric(self._dense, dense_limit=limit, overwrite=True)
+        )
 
 
 def _side_by_side(
