@@ -5,13 +5,13 @@ import dataclasses
 
 import pytest
 import torch
-from tiny_models import CASES, build, observe
 
 from orbitlens.attention import attention_output, attention_pattern, head_outputs, t5_buckets
 from orbitlens.checkpoint.families import FAMILIES
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.checkpoint.model import NormKind, Pairing
 from orbitlens.heads import load_layer
+from tiny_models import CASES, build, observe
 
 TOLERANCE = 1e-8
 BY_NAME = {case.name: case for case in CASES}
@@ -335,7 +335,7 @@ def test_t5_buckets_equal_transformers_own(causal):
 
 
 def test_layernorm_weights_do_not_depend_on_a_direction_that_tokens_never_have(saved):
-    checkpoint, seen = saved("gpt2")
+    checkpoint, _ = saved("gpt2")
     layer = load_layer(checkpoint, 0)
     head = layer.head(0)
     assert head.w_q.sum(dim=0).abs().max() < 1e-12

@@ -5,7 +5,6 @@ Heavy packages are imported inside the command that needs them, so that `--help`
 
 import io
 import os
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orbitlens.cli_flow import phase, simulate
-from orbitlens.cli_output import JsonOption, progress_bar, stderr, stdout, write_json
+from orbitlens.cli_output import JsonOption, is_number, progress_bar, stderr, stdout, write_json
 from orbitlens.errors import InputError, OrbitlensError
 
 if TYPE_CHECKING:
@@ -158,7 +157,7 @@ def _layer_numbers(text: str | None) -> list[int] | None:
     numbers: list[int] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")
-        if not _is_number(first) or (dash and not _is_number(last)):
+        if not is_number(first) or (dash and not is_number(last)):
             raise InputError(f"--layers {text!r}: expected numbers and ranges, such as 0-3,7.")
         upper = int(last) if dash else int(first)
         if upper < int(first):
@@ -167,18 +166,13 @@ def _layer_numbers(text: str | None) -> list[int] | None:
     return numbers
 
 
-def _is_number(text: str) -> bool:
-    """Say whether `text` is a whole number of a size that layers and heads have."""
-    return re.fullmatch("[0-9]{1,5}", text.strip()) is not None
-
-
 def _head_place(text: str | None) -> tuple[str | None, int, int] | None:
     """Read "3.7" or "decoder.3.7" as (stack, layer, head)."""
     if text is None:
         return None
     parts = text.split(".")
     stack = parts.pop(0) if len(parts) == 3 else None
-    if len(parts) != 2 or not all(_is_number(part) for part in parts):
+    if len(parts) != 2 or not all(is_number(part) for part in parts):
         raise InputError(f"--head {text!r}: expected LAYER.HEAD, such as 3.7 (or decoder.3.7).")
     return stack, int(parts[0]), int(parts[1])
 
@@ -194,7 +188,7 @@ def _covariances(file: Path | None) -> "dict[tuple[str, int], Tensor] | None":
     found = {}
     for name in source.tensors:
         stack, dot, layer = name.rpartition(".")
-        if not dot or not _is_number(layer):
+        if not dot or not is_number(layer):
             raise InputError(
                 f"{file}: tensor {name!r} does not say which layer it belongs to. "
                 "Expected names such as 'decoder.0' or 'encoder.3'."

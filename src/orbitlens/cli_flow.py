@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orbitlens.cli_output import JsonOption, progress_bar, stdout, write_json
+from orbitlens.cli_output import JsonOption, is_number, progress_bar, stdout, write_json
 from orbitlens.errors import InputError, MissingPackageError
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def _system_of_head(text: str) -> "System":
 
     model, colon, place = text.rpartition(":")
     layer, dot, number = place.partition(".")
-    if not colon or not layer.isdigit() or (dot and not number.isdigit()):
+    if not colon or not is_number(layer) or (dot and not is_number(number)):
         raise InputError(
             f"--head {text!r}: expected MODEL:LAYER.HEAD, such as my-model:3.7 (or MODEL:LAYER)."
         )
@@ -204,9 +204,10 @@ def _show(result: dict[str, Any], name: str, json_file: Path | None, plot: Path 
     table = Table(box=None, padding=(0, 1), show_header=False, width=80)
     table.add_column(no_wrap=True)
     table.add_column()
+    foreseen = "nothing" if predicted["source"] == "none" else predicted["fate"]
     sure = {"certificate": "proved", "indication": "indicated", "closure": "expected"}
     rows = [
-        (sure.get(predicted["source"], "predicted"), f"{predicted['fate']}; {predicted['why']}"),
+        (sure.get(predicted["source"], "predicted"), f"{foreseen}; {predicted['why']}"),
         ("happened", f"{result['fate']}; {result['ending']}"),
         ("agreement", _agreement(result)),
         ("cost", f"{result['evaluations']} evaluations in {result['steps']} steps"),

@@ -5,6 +5,7 @@ Nothing heavy is imported before it is needed: `orbitlens --help` passes through
 
 import json
 import os
+import re
 import sys
 import tempfile
 from contextlib import contextmanager
@@ -81,3 +82,8 @@ def progress_bar(what: str) -> "Iterator[Callable[[int, int], None]]":
             bar.update(task, completed=done, total=total)
 
         yield report
+
+
+def is_number(text: str) -> bool:
+    """Say whether `text` is a whole number of a size that layers and heads have."""
+    return re.fullmatch("[0-9]{1,5}", text.strip()) is not None

@@ -243,7 +243,15 @@ def _covariance(layer: AttentionLayer, options: ScanOptions) -> Covariance | Non
         )
     if not torch.isfinite(found).all():
         raise InputError(f"the covariance for layer {layer.index} holds NaN or infinity.")
-    return found.to(layer.device, torch.float64)
+    s = found.to(layer.device, torch.float64)
+    size = s.abs().max().item()
+    symmetric = bool((s - s.T).abs().max() <= 1e-5 * size)
+    if size == 0 or not symmetric or torch.linalg.eigvalsh(s)[0] < -1e-5 * size:
+        raise InputError(
+            f"the covariance for layer {layer.index} is none: expected a symmetric matrix that is "
+            "not zero and has no negative eigenvalue."
+        )
+    return s
 
 
 def _scan_layer(layer: AttentionLayer, options: ScanOptions) -> LayerScan:

@@ -10,6 +10,7 @@ LayerNorm hands attention tokens of mean zero, so whatever a weight does to the 
 (1, ..., 1) never happens: it is projected out here, and readings do not depend on it.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -28,6 +29,8 @@ from orbitlens.checkpoint.model import (
     Stack,
 )
 from orbitlens.errors import CheckpointError, InputError
+
+LARGEST_WEIGHT = 1e30  # products of eight such numbers still fit a float64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,14 +325,7 @@ class _LayerReader:
         return _with_typical_output(layer)
 
     def _read(self, name: str) -> Tensor:
-        value = self.checkpoint.read(name)
-        # A sum is NaN or infinite if any term is; only then is it worth a second, exact look.
-        if not torch.isfinite(value.sum()) and not value.float().isfinite().all():
-            raise CheckpointError(
-                f"{self.checkpoint.path}: tensor {name!r} holds NaN or infinity. "
-                "The checkpoint is damaged or training diverged; no reading of it would mean much."
-            )
-        return value
+        return read_finite(self.checkpoint, name)
 
     def _exact(self, role: str, default_width: int | None = None) -> Tensor:
         if role not in self.names and default_width is not None:
@@ -421,6 +417,22 @@ def _with_typical_output(layer: AttentionLayer) -> AttentionLayer:
     return replace(layer, output_gain=layer.output_gain / typical)
 
 
+def read_finite(checkpoint: Checkpoint, name: str) -> Tensor:
+    """Read one tensor, and refuse it where its numbers would make every reading meaningless."""
+    value = checkpoint.read(name)
+    # A sum is NaN or infinite if any term is; only then is it worth a second, exact look.
+    if torch.isfinite(value.sum()):
+        return value
+    largest = value.double().abs().max().item()
+    if largest < LARGEST_WEIGHT:
+        return value
+    what = "numbers too large to multiply" if math.isfinite(largest) else "NaN or infinity"
+    raise CheckpointError(
+        f"{checkpoint.path}: tensor {name!r} holds {what}. "
+        "The checkpoint is damaged or training diverged; no reading of it would mean much."
+    )
+
+
 def position_table(
     checkpoint: Checkpoint, *, stack: str | None = None
 ) -> Float[Tensor, "position d_embedding"]:
@@ -436,7 +448,7 @@ def position_table(
             f"{checkpoint.path}: no table of absolute positions here; "
             f"this model's position encoding is {tower.position.value!r}."
         )
-    table = checkpoint.read(name).to(torch.float64)
+    table = read_finite(checkpoint, name).to(torch.float64)
     return table.reshape(-1, table.shape[-1])[tower.position_offset :]
 
 

@@ -169,16 +169,24 @@ def mean_rotation(
     Causal: m = 0 ... N-1, seen from the last token. Full: all N^2 pairs of tokens. Either way only
     offsets within the window count. Fast planes average to nothing, slow ones survive.
     """
+    half = rotation.frequencies / 2
+    seen = min(n_context, window or n_context)
     if causal:
-        seen = min(n_context, window or n_context)
-        offsets = torch.arange(seen, dtype=torch.float64)
-        weights = torch.ones(seen, dtype=torch.float64)
-    else:
-        offsets = torch.arange(1 - n_context, n_context, dtype=torch.float64)
-        weights = (n_context - offsets.abs()) * (offsets.abs() < (window or n_context))
-    weights = weights / weights.sum()
-    angles = offsets[:, None] * rotation.frequencies
-    return blocks_to_matrix(rotation, weights @ angles.cos(), weights @ angles.sin())
+        size = _dirichlet(half, seen) / seen
+        middle = (seen - 1) * half  # the average angle
+        return blocks_to_matrix(rotation, size * middle.cos(), size * middle.sin())
+    # sum over |m| < seen of (N - |m|) cos(m theta), over its value at theta = 0
+    total = (n_context - seen) * _dirichlet(half, 2 * seen - 1) + _dirichlet(half, seen).square()
+    cosine = total / ((n_context - seen) * (2 * seen - 1) + seen**2)
+    return blocks_to_matrix(rotation, cosine, torch.zeros_like(cosine))
+
+
+def _dirichlet(half: Float[Tensor, " pair"], count: int) -> Float[Tensor, " pair"]:
+    """Return sin(count h) / sin(h): the sum of `count` equally turned unit vectors, 2h apart."""
+    below = torch.sin(half)
+    still = below.abs() < 1e-12  # a plane that is not turned, or by full circles
+    ratio = torch.sin(count * half) / torch.where(still, 1.0, below)
+    return torch.where(still, float(count), ratio)
 
 
 def blocks_to_matrix(

@@ -29,6 +29,8 @@ def scan_view(scan: Scan, console: Console) -> Iterator[RenderableType]:
     yield Padding(Text(" ".join(summary(scan))), (0, 0, 1, 0))
     for stack in scan.model.stacks:
         layers = [layer for layer in scan.layers if layer.stack == stack.name]
+        if not layers:  # none of those asked for
+            continue
         if len(scan.model.stacks) > 1:
             yield Text(
                 f"{stack.name} ({stack.position.value}, {_mask(stack.causal)})", style="bold"

@@ -14,6 +14,7 @@ from orbitlens.checkpoint.source import TensorSource
 from orbitlens.errors import CheckpointError, UnknownFamilyError
 
 T = TypeVar("T")
+DEEPEST = 10_000  # layers; shared weights (ALBERT) would let a config ask for any number
 ATTENTION_WORDS = ("attn", "attention", "query", "key", "value", "q_proj", "qkv", "c_attn")
 
 
@@ -28,10 +29,12 @@ def build_architecture(config: Mapping[str, Any], source: TensorSource, path: st
     if not isinstance(family, str) or family not in FAMILIES:
         raise UnknownFamilyError(_unknown(family, source, path))
     inner = config.get("text_config")  # a multimodal model keeps its language model's config here
-    settings = Settings({**config, **inner} if isinstance(inner, Mapping) else config, path)
+    merged = {**config, **inner} if isinstance(inner, Mapping) else dict(config)
+    merged["_gguf"] = config.get("_gguf")  # our own key, which no inner config may set
+    settings = Settings(merged, path)
     try:
         return _build(family, settings, source)
-    except (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError) as error:
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
         raise CheckpointError(
             f"{path}: the config of this {family!r} model has a value of an unexpected form "
             f"({type(error).__name__}: {error}). Correct the config, or fetch it again."
@@ -110,7 +113,7 @@ class _Builder:
     def stack(self) -> Stack:
         row, settings = self.row, self.settings
         position = self.get(row.position)
-        layers = range(self.get(row.n_layers))
+        layers = range(self._n_layers())
         qk_norm = self.get(row.qk_norm)
         norm = self.get(row.norm)
         epsilon = self._epsilon()
@@ -133,8 +136,8 @@ class _Builder:
             softcap=self.get(row.softcap),
             parallel=self.get(row.parallel),
             alibi_scale=self.get(row.alibi_scale),
-            alibi_max=settings.real("attn_config.alibi_bias_max", 8.0),
-            t5_max_distance=settings.size("relative_attention_max_distance", 128),
+            alibi_max=settings.optional_positive("attn_config.alibi_bias_max") or 8.0,
+            t5_max_distance=self._t5_max_distance(),
             layers=tuple(self._layer_spec(layer, position) for layer in layers),
             tensors=tensors,
             shared_tensors=self._shared_tensors(),
@@ -143,12 +146,21 @@ class _Builder:
             position_offset=row.position_offset,
         )
 
+    def _n_layers(self) -> int:
+        n_layers = self.get(self.row.n_layers)
+        if n_layers > DEEPEST:
+            raise CheckpointError(
+                f"{self.settings.path}: the config asks for {n_layers} layers; expected at most "
+                f"{DEEPEST}. Correct num_hidden_layers, or fetch the config again."
+            )
+        return n_layers
+
     def _epsilon(self) -> float:
         keys = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
         if not self.row.norm_weightless:
             for key in keys:
                 if self.settings.get(key) is not None:
-                    return self.settings.real(key)
+                    return self.settings.real(key, least=0.0)
         return self.get(self.row.norm_epsilon)
 
     def _layer_spec(self, layer: int, position: Position) -> LayerSpec:
@@ -175,13 +187,17 @@ class _Builder:
             roles["norm"] = norm
         if self.row.output_norm:
             roles["output_norm"] = self.row.output_norm
-        roles |= self._qk_norm_roles()
+        found = self._found(place, roles)
+        # Only now: some norms are one a head, and the shapes above have shown their number sane.
+        return found | self._found(place, self._qk_norm_roles())
+
+    def _found(self, place: str, roles: Mapping[str, str]) -> dict[str, str]:
         found = {}
         for role, name in roles.items():
-            found[role] = self._required(f"{place}{name}.weight", self._shape(role))
+            found[role] = self._required(f"{place}{name}.weight", self._shapes(role))
             bias = f"{place}{name}.bias"
             if bias in self.source.tensors:
-                found[f"{role}_bias"] = self._required(bias, self._shape(f"{role}_bias"))
+                found[f"{role}_bias"] = self._required(bias, self._shapes(f"{role}_bias"))
         return found
 
     def _qk_norm_roles(self) -> dict[str, str]:
@@ -195,42 +211,73 @@ class _Builder:
             roles[f"k_norm.{h}"] = names[1].replace("{head}", str(h))
         return roles
 
-    def _shape(self, role: str) -> tuple[int, ...] | None:
-        """Return the shape a role must have, None where several are possible."""
+    def _shapes(self, role: str) -> tuple[tuple[int, ...], ...]:
+        """Return the shapes a role may have."""
         q, kv = self.n_heads * self.d_head, self.n_kv_heads * self.d_head
         outs = {"qkv": q + 2 * kv, "q": q, "k": kv, "v": kv, "o": self.d_model}
         base = role.removesuffix("_bias")
         if base in outs:
             shape: tuple[int, ...] = (outs[base], q if base == "o" else self.d_model)
             shape = shape[::-1] if self.row.transposed else shape
-            return shape if base == role else (outs[base],)
-        return (self.d_model,) if base in {"norm", "output_norm"} else None
+            return (shape if base == role else (outs[base],),)
+        if base in {"norm", "output_norm"}:
+            return ((self.d_model,),)
+        # Norms of queries and keys: one gain for all heads, or one for each.
+        n = self.n_heads if base.startswith("q") else self.n_kv_heads
+        return (self.d_head,), (n * self.d_head,), (n, self.d_head)
 
-    def _required(self, name: str, shape: tuple[int, ...] | None) -> str:
+    def _required(self, name: str, shapes: tuple[tuple[int, ...], ...]) -> str:
         info = self.source.tensors.get(name)
         if info is None:
             raise CheckpointError(
                 f"{self.settings.path}: tensor {name!r} is missing. Every layer of this family "
                 "has one: are all shards there, and does the config's layer count fit the files?"
             )
-        if shape is not None and info.shape != shape:
-            raise CheckpointError(
-                f"{self.settings.path}: tensor {name!r} has shape {list(info.shape)}; the config "
-                f"says {list(shape)}. The config and the weights are not of the same model."
-            )
+        if info.shape not in shapes:
+            raise self._misshapen(name, " or ".join(str(list(s)) for s in dict.fromkeys(shapes)))
         return name
+
+    def _misshapen(self, name: str, expected: str) -> CheckpointError:
+        return CheckpointError(
+            f"{self.settings.path}: tensor {name!r} has shape "
+            f"{list(self.source.tensors[name].shape)}; the config says {expected}. "
+            "The config and the weights are not of the same model."
+        )
 
     def _shared_tensors(self) -> dict[str, str]:
         names = {"positions": self.row.positions, "relative_bias": self.row.relative_bias}
         found = {k: self.prefix + v for k, v in names.items() if v is not None}
-        return {k: v for k, v in found.items() if v in self.source.tensors}
+        found = {k: v for k, v in found.items() if v in self.source.tensors}
+        for role, name in found.items():
+            shape = self.source.tensors[name].shape
+            if role == "positions" and len(shape) not in {2, 3}:
+                raise self._misshapen(name, "a table, one row a position")
+            if role == "relative_bias" and (len(shape) != 2 or shape[1] != self.n_heads):
+                raise self._misshapen(name, f"one row a bucket, {self.n_heads} columns")
+        return found
+
+    def _t5_max_distance(self) -> int:
+        """Return the distance from which on all offsets share T5's last bucket."""
+        key = "relative_attention_max_distance"
+        distance = self.settings.size(key, 128)
+        name = self._shared_tensors().get("relative_bias")
+        if name is None:
+            return distance
+        n_buckets = self.source.tensors[name].shape[0]
+        if n_buckets < 4:  # near and far, before and after
+            raise self._misshapen(name, "4 buckets or more")
+        if distance <= n_buckets // 2:
+            raise self.settings.wrong(key, distance, f"more than half of {n_buckets} buckets")
+        return distance
 
 
 def _attention_like(source: TensorSource) -> str:
     names = [n for n in source.tensors if any(word in n.lower() for word in ATTENTION_WORDS)]
     if not names:
         return f"None of the {len(source.tensors)} tensors found looks like attention."
-    shown = "".join(f"\n  {name} {list(source.tensors[name].shape)}" for name in sorted(names)[:8])
+    shown = "".join(
+        f"\n  {name!r} {list(source.tensors[name].shape)}" for name in sorted(names)[:8]
+    )
     return f"Attention-like tensors found ({len(names)}):{shown}"
 
 

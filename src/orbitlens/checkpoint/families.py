@@ -93,9 +93,9 @@ def _window_by_layer_type(every: int) -> Callable[[Settings, int], int | None]:
 
 def _layer_type(every: int) -> Callable[[Settings, int], str]:
     def layer_type(settings: Settings, layer: int) -> str:
-        names = settings.names("layer_types")
-        if names is not None and layer < len(names):
-            return names[layer]
+        given = settings.name_at("layer_types", layer)
+        if given is not None:
+            return given
         pattern = settings.size("sliding_window_pattern", every)
         return "sliding_attention" if (layer + 1) % pattern else "full_attention"
 
@@ -105,18 +105,28 @@ def _layer_type(every: int) -> Callable[[Settings, int], str]:
 def _qwen_window(settings: Settings, layer: int) -> int | None:
     if not settings.flag("use_sliding_window"):
         return None
-    names = settings.names("layer_types")
-    first = settings.get("max_window_layers", 28)
-    sliding = names[layer] == "sliding_attention" if names else layer >= first
+    kind = settings.name_at("layer_types", layer)
+    first = settings.real("max_window_layers", 28.0)
+    sliding = kind == "sliding_attention" if kind is not None else layer >= first
     return settings.optional_size("sliding_window") if sliding else None
 
 
 def _gpt_neo_window(settings: Settings, layer: int) -> int | None:
-    kinds: list[str] = settings.names("attention_layers") or []
-    for pattern, repeats in settings.get("attention_types", []) if not kinds else []:
-        kinds += list(pattern) * repeats
-    kinds = kinds or ["global", "local"] * (layer + 1)
-    return settings.size("window_size", 256) if kinds[layer] == "local" else None
+    kind = settings.name_at("attention_layers", layer) or _gpt_neo_kind(settings, layer)
+    return settings.size("window_size", 256) if kind == "local" else None
+
+
+def _gpt_neo_kind(settings: Settings, layer: int) -> str:
+    """Look a layer up in patterns such as [[["global", "local"], 12]], which are never unrolled."""
+    given = settings.get("attention_types", [[["global", "local"], layer + 1]])
+    try:
+        for pattern, repeats in given:
+            if layer < len(pattern) * repeats:
+                return str(pattern[layer % len(pattern)])
+            layer -= len(pattern) * repeats
+    except (TypeError, ValueError):
+        pass
+    raise settings.wrong("attention_types", given, "pairs of names and repeats, for every layer")
 
 
 def _gpt2_scale(settings: Settings, layer: int) -> float:
@@ -135,6 +145,11 @@ def _mpt_scale(settings: Settings, layer: int) -> float:
     return given if given is not None else inverse_root_width(settings, layer)
 
 
+def _mpt_clip(settings: Settings) -> float | None:
+    key = "attn_config.clip_qkv"
+    return settings.optional_positive(key) if settings.get(key) != 0 else None  # 0: no clipping
+
+
 def _unit_scale(settings: Settings, layer: int) -> float:
     return 1.0
 
@@ -146,7 +161,8 @@ def _deberta_scale(settings: Settings, layer: int) -> float:
 
 def _deberta_terms(settings: Settings) -> list[str]:
     value = settings.get("pos_att_type", [])
-    return value.split("|") if isinstance(value, str) else list(value)
+    names = value.split("|") if isinstance(value, str) else settings.names("pos_att_type") or []
+    return [name for name in ("c2p", "p2c", "p2p") if name in names]
 
 
 def _deberta_position(settings: Settings) -> Position:
@@ -168,7 +184,7 @@ def _deberta_flags(settings: Settings) -> tuple[str, ...]:
 def _falcon_norm(settings: Settings) -> str:
     two = (
         settings.flag("new_decoder_architecture")
-        and settings.get("num_ln_in_parallel_attn", 2) == 2
+        and settings.size("num_ln_in_parallel_attn", 2) == 2
     )
     return "ln_attn" if two else "input_layernorm"
 
@@ -191,13 +207,20 @@ def _albert_layer(settings: Settings, layer: int) -> str:
     return f"encoder.albert_layer_groups.{group}.albert_layers.{layer % inner}"
 
 
-def _bert_position(settings: Settings) -> Position:
+def _bert_position_kind(settings: Settings) -> str:
     kind = settings.get("position_embedding_type", "absolute")
+    if not isinstance(kind, str):
+        raise settings.wrong("position_embedding_type", kind, "a string, such as 'absolute'")
+    return kind
+
+
+def _bert_position(settings: Settings) -> Position:
+    kind = _bert_position_kind(settings)
     return Position.LEARNED if kind == "absolute" else Position.DISENTANGLED
 
 
 def _bert_flags(settings: Settings) -> tuple[str, ...]:
-    kind = settings.get("position_embedding_type", "absolute")
+    kind = _bert_position_kind(settings)
     if kind == "absolute":
         return ()
     return (f"position_embedding_type {kind!r}: its terms of the score are not read",)
@@ -302,7 +325,7 @@ GEMMA = replace(LLAMA, norm_gain_offset=1.0, d_head=lambda c: c.size("d_head", 2
 GEMMA2 = replace(
     GEMMA,
     output_norm="post_attention_layernorm",
-    softcap=lambda c: c.optional_real("attn_logit_softcapping"),
+    softcap=lambda c: c.optional_positive("attn_logit_softcapping"),
     scale=_gemma_scale,
     window=_window_by_layer_type(2),
 )
@@ -377,7 +400,7 @@ FAMILIES: dict[str, tuple[Row, ...]] = {
             o="attn.out_proj",
             norm="norm_1",
             fused_order="blocks",
-            clip=lambda c: c.optional_real("attn_config.clip_qkv"),
+            clip=_mpt_clip,
             scale=_mpt_scale,
         ),
     ),
@@ -419,7 +442,7 @@ FAMILIES: dict[str, tuple[Row, ...]] = {
             norm_kind=NormKind.LAYER,
             norm_weightless=True,
             norm_epsilon=1e-5,
-            clip=lambda c: c.optional_real("clip_qkv"),
+            clip=lambda c: c.optional_positive("clip_qkv"),
         ),
     ),
     "olmo2": (

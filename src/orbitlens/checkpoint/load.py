@@ -57,10 +57,12 @@ def load_checkpoint(model: str | Path, *, allow_pickle: bool = False) -> Checkpo
 
 
 def _existing(model: str) -> Path:
-    path = Path(model).expanduser()
     try:
+        path = Path(model).expanduser()
         if path.exists():
             return path
+    except RuntimeError:  # "~someone", and there is no such user
+        pass
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{model!r} is not a usable path ({error}).") from error
     looks_like_path = model.startswith((".", "/", "~")) or model.count("/") > 1
@@ -74,7 +76,7 @@ def _existing(model: str) -> Path:
 
 def _from_hub(name: str) -> Path:
     from huggingface_hub import constants, snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub.errors import LocalEntryNotFoundError
 
     wanted = ["config.json", "*.safetensors", SAFETENSORS_INDEX]
     try:
@@ -86,10 +88,11 @@ def _from_hub(name: str) -> Path:
             "that name; the hub itself is switched off or out of reach. Fetch the model where "
             "there is a network (hf download), or give the path of a local folder."
         ) from error
-    except (HfHubHTTPError, HFValidationError, OSError) as error:
+    except Exception as error:  # networks, proxies and log-in pages fail in too many ways to list
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise CheckpointError(
-            f"{name}: no such file or folder here, and the hub answered: {reason}"
+            f"{name}: there is no such file or folder here, and asking the hub failed ({reason}). "
+            "Check the name and the connection, or give the path of a local folder."
         ) from error
 
 
@@ -158,8 +161,9 @@ def _inside(folder: Path, name: str) -> Path:
     file = folder / name
     try:
         target, home = file.resolve(), folder.resolve()
+        is_odd = file.exists() and not file.is_file()
     except (OSError, ValueError, RuntimeError) as error:
-        raise CheckpointError(f"{folder}: {name!r} is not a usable file name.") from error
+        raise CheckpointError(f"{folder}: {name!r} is not a usable file ({error}).") from error
     allowed = [home]
     if home.parent.name == "snapshots":  # the hub cache links its snapshots to its own blobs
         allowed.append(home.parent.parent / "blobs")
@@ -168,6 +172,11 @@ def _inside(folder: Path, name: str) -> Path:
         raise CheckpointError(
             f"{folder}: the weights are said to be in {name!r}, which lies outside the model's "
             "folder. Refused: a checkpoint may only name files beside it."
+        )
+    if is_odd:
+        raise CheckpointError(
+            f"{file}: this is not a file but a folder, a pipe or a device; expected a file. "
+            "Fetch the model again."
         )
     return file
 
@@ -180,7 +189,9 @@ def _read_json(file: Path, why: str) -> dict[str, Any]:
         value = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise CheckpointError(f"{file.parent}: no {file.name} here; {why}.") from error
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise CheckpointError(f"{file}: this cannot be read ({error}).") from error
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{file}: this is not JSON ({error}). Fetch it again.") from error
     if not isinstance(value, dict):
         raise CheckpointError(f"{file}: holds a {type(value).__name__}, expected an object.")

@@ -21,6 +21,7 @@ BYTES_PER_ITEM = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E
 BYTES_PER_ITEM |= {"I16": 2, "U16": 2, "F16": 2, "BF16": 2, "I32": 4, "U32": 4, "F32": 4}
 BYTES_PER_ITEM |= {"I64": 8, "U64": 8, "F64": 8}
 FLOATS = {"F8_E4M3", "F8_E5M2", "F16", "BF16", "F32", "F64"}
+SCALES = FLOATS | {"F8_E8M0"}  # a scale may also be a bare power of two
 # Where fp8 checkpoints keep the factor that restores a weight: one a block, or one a row or tensor
 SCALE_SUFFIXES = ("_scale_inv", "_scale")
 SCALE_BLOCK = 128
@@ -85,8 +86,15 @@ class SafetensorsSource:
     def _rescaled(self, name: str, value: Tensor) -> Tensor:
         value = value.to(torch.float32)
         for suffix in SCALE_SUFFIXES:
-            if name + suffix in self._tensors:
-                return value * _expanded(self._raw(name + suffix).to(torch.float32), value, name)
+            scale = self._tensors.get(name + suffix)
+            if scale is None:
+                continue
+            if scale.dtype not in SCALES:
+                raise CheckpointError(
+                    f"{self._file_of[name + suffix]}: the fp8 scale {name + suffix!r} is stored as "
+                    f"{scale.dtype}; expected floating point. Use the model's unquantised files."
+                )
+            return value * _expanded(self._raw(name + suffix).to(torch.float32), value, name)
         return value
 
 
@@ -96,7 +104,8 @@ def _expanded(scale: Tensor, value: Tensor, name: str) -> Tensor:
         return scale.reshape(())
     if scale.ndim == 1 and value.ndim == 2 and scale.shape[0] == value.shape[0]:
         return scale[:, None]
-    if scale.ndim != value.ndim:
+    sizes = list(zip(scale.shape, value.shape, strict=False))
+    if scale.ndim != value.ndim or not all(0 < blocks <= size for blocks, size in sizes):
         raise CheckpointError(
             f"tensor {name!r} of shape {list(value.shape)} has an fp8 scale of shape "
             f"{list(scale.shape)}; expected one number, one a row, or one a block."
