@@ -99,5 +99,6 @@ $(VENV)/.dev: $(VENV)/.test
 
 $(VENV)/.bench: $(VENV)/.runtime
 	@echo "Installing what the benchmarks need ..."
-	@$(INSTALL) -e '.[bench]'
+	@# one of the peer's own dependencies is built from source, and needs its build backend fetched
+	@$(PIP) install --quiet -c $(PINS) -e '.[bench]'
 	@touch $@

@@ -176,7 +176,7 @@ class HeadMaps:
 
 def _transposed_product(x: InputWeight, y: InputWeight) -> HeadMatrix:
     """Return X^T Y, by way of (Y^T X)^T where BLAS would have to turn both around."""
-    # Rows against columns is the one layout that takes twice as long; files give it to O^T L.
+    # Rows against columns is the one layout that takes twice as long; `make_head` may give it.
     if x.stride(0) > x.stride(1) and y.stride(0) < y.stride(1):
         return (y.T @ x).T
     return x.T @ y
