@@ -13,7 +13,7 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
 INSTALL := $(PIP) install --quiet --no-build-isolation -c $(PINS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types layers docs serve bench format pins clean
+.PHONY: help demo test check lint types layers docs serve bench pictures format pins clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1@\2/' | tr '@' '\t' | expand -t 16
@@ -48,6 +48,9 @@ serve: $(VENV)/.dev  ## preview the documentation while editing it
 
 bench: $(VENV)/.bench  ## run the benchmarks
 	@$(BIN)/python benchmarks/scan.py $(BENCH_ARGS)
+
+pictures: $(VENV)/.dev  ## draw the documentation's pictures anew
+	@$(BIN)/python docs/make_pictures.py
 
 format: $(VENV)/.dev  ## sort imports and format the code
 	@$(BIN)/ruff check --select I --fix

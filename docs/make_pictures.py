@@ -1,8 +1,8 @@
 """Draw the pictures of the documentation: `python docs/make_pictures.py`.
 
 Enters: nothing; the demo model is made on the spot. Leaves: img/scan.svg, what `orbitlens demo`
-shows on a colour terminal. The same source gives the same bytes, and nothing in the picture is
-fetched from anywhere: text is drawn in whatever monospaced font the reader has.
+shows on a colour terminal, and img/flow.png, a simulated flow. The same source gives the same SVG,
+and nothing in it is fetched from anywhere: text is in whatever monospaced font the reader has.
 """
 
 import io
@@ -14,6 +14,11 @@ from rich.terminal_theme import TerminalTheme
 
 from orbitlens import ScanOptions, load_checkpoint, scan
 from orbitlens.demo import write_demo_model
+from orbitlens.report.flow_picture import flow_picture
+from orbitlens.report.flow_plot import write_flow_plot
+from orbitlens.simulate.integrate import simulate
+from orbitlens.simulate.setup import Setup, build
+from orbitlens.simulate.system import Geometry
 from orbitlens.terminal import WIDTH, scan_view
 
 FOLDER = Path(__file__).parent / "img"
@@ -74,8 +79,18 @@ def scan_picture() -> str:
     return console.export_svg(theme=THEME, code_format=FRAME, unique_id="scan")
 
 
+def flow_picture_file(file: Path) -> None:
+    """Draw tokens on the sphere gathering in clusters: `orbitlens simulate --plot`."""
+    setup = Setup(geometry=Geometry.SPHERE, beta=9.0, n_tokens=48, until=12.0)
+    system, tokens = build(setup)
+    trajectory = simulate(system, tokens, until=setup.until)
+    title = "48 tokens on the sphere, W = V = I, β = 9"
+    write_flow_plot(flow_picture(trajectory, title=title, system=system), file)
+
+
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     file = FOLDER / "scan.svg"
     file.write_text(scan_picture(), encoding="utf-8")
     print(f"{file.name}: {file.stat().st_size} bytes")
+    flow_picture_file(FOLDER / "flow.png")
