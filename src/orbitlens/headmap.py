@@ -256,11 +256,13 @@ def _covariance(layer: AttentionLayer, options: ScanOptions) -> Covariance | Non
 
 def _scan_layer(layer: AttentionLayer, options: ScanOptions) -> LayerScan:
     sums = _LayerSums(layer, options)
-    heads = []
-    for head in layer:
+
+    def scan_one(head: Head) -> HeadScan:  # a function, so that no head outlives its turn
         maps = HeadMaps.of(head)
         sums.add(head, maps)
-        heads.append(_scan_head(head, maps, options.context, sums.covariance))
+        return _scan_head(head, maps, options.context, sums.covariance)
+
+    heads = [scan_one(head) for head in layer]
     rates = sums.drift.rates(exact=options.exact)
     abscissa, radius, copying = _value_sum_spectrum(sums.values)
     # Where the spectrum was not computed its mean still bounds the abscissa from below.

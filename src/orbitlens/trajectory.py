@@ -27,7 +27,7 @@ ENDINGS = {
     Status.DIVERGED: "tokens ran away: they left every bounded region at t = {time:.4g}",
     Status.CONVERGED: "all tokens came to rest at one point at t = {time:.4g}",
     Status.COLLAPSED: "tokens collapsed to {clusters} clusters at t = {time:.4g}",
-    Status.STEP_LIMIT: "stopped at t = {until:.4g} by the limit on steps: ask for more steps, a "
+    Status.STEP_LIMIT: "stopped at t = {time:.4g} by the limit on steps: ask for more steps, a "
     "looser tolerance or a shorter time",
 }
 
@@ -58,7 +58,8 @@ class Trajectory:
     @property
     def tokens(self) -> Float[Tensor, "steps tokens d_model"]:
         """The tokens themselves; infinite where they are too large for a float64."""
-        return self.unit_tokens * torch.exp(self.log_scale)[:, None, None]
+        grown = self.unit_tokens * torch.exp(self.log_scale)[:, None, None]
+        return torch.where(self.unit_tokens == 0, 0.0, grown)  # not NaN where the scale is infinite
 
     @property
     def final(self) -> Float[Tensor, "tokens d_model"]:

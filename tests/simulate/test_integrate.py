@@ -1,4 +1,4 @@
-"""The integrators against plain NumPy, SciPy at 1e-12, and closed forms."""
+"""The integrators against the slow flow at 1e-12, against closed forms, and against each other."""
 
 import math
 from dataclasses import replace
@@ -9,274 +9,424 @@ import torch
 from scipy.integrate import solve_ivp
 from scipy.linalg import expm
 
-from flow_reference import flow
-from orbitlens.checkpoint.model import Pairing, RotarySpec
 from orbitlens.errors import InputError
 from orbitlens.simulate.examples import example_system
-from orbitlens.simulate.fields import discrete_layer, make_field
 from orbitlens.simulate.integrate import Method, SimulationOptions, simulate
-from orbitlens.simulate.outcome import Fate, fate
-from orbitlens.simulate.system import Geometry, Mask, System, system_of_maps
+from orbitlens.simulate.system import Geometry, Mask, system_of_maps
 from orbitlens.trajectory import Status
-
-N, D = 6, 4
-
-
-def drawn(*shape, seed=0, size=0.5):
-    generator = torch.Generator().manual_seed(seed)
-    return size * torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-
-def a_system(n_heads=1, d_head=4, **changes):
-    base = System(
-        w_q=drawn(n_heads, D, d_head, seed=1),
-        w_k=drawn(n_heads, D, d_head, seed=2),
-        w_v=drawn(n_heads, D, d_head, seed=3),
-        w_o=drawn(n_heads, d_head, D, seed=4),
-    )
-    return replace(base, **changes)
-
-
-ROTARY = RotarySpec(base=20.0, d_rotary=4, d_head=4, pairing=Pairing.HALVES)
-SETTINGS = {
-    "plain": {},
-    "two heads": {"n_heads": 2, "d_head": 2},
-    "causal": {"mask": Mask.CAUSAL},
-    "causal window": {"mask": Mask.CAUSAL, "window": 2},
-    "window": {"window": 3},
-    "rotary": {"rotary": ROTARY},
-    "rotary causal, biases": {
-        "rotary": ROTARY,
-        "mask": Mask.CAUSAL,
-        "b_q": drawn(1, 4, seed=5),
-        "b_k": drawn(1, 4, seed=6),
-    },
-    "alibi": {"alibi_slopes": torch.tensor([0.3], dtype=torch.float64)},
-    "biases and drift": {"b_q": drawn(1, 4, seed=7), "drift": drawn(D, seed=8)},
-    "re-injected positions": {"positions": drawn(N, D, seed=9), "reinjected": True},
-    "sphere": {"geometry": Geometry.SPHERE},
-    "sphere, causal, hot": {"geometry": Geometry.SPHERE, "mask": Mask.CAUSAL, "beta": 5.0},
-    "pre-ln": {"geometry": Geometry.PRE_LN},
-    "peri-ln": {"geometry": Geometry.PERI_LN},
-    "ngpt": {"geometry": Geometry.NGPT},
-    "unnormalised": {"unnormalised": True, "beta": 0.3},
-    "sphere, unnormalised": {"geometry": Geometry.SPHERE, "unnormalised": True},
-}
-
-
-def start_of(system, seed=11):
-    x = drawn(N, D, seed=seed, size=0.8)
-    return x / x.norm(dim=-1, keepdim=True) if system.geometry.on_sphere else x
-
-
-def truth(system, x, until):
-    """Integrate the plain NumPy flow with SciPy at 1e-12."""
-    solved = solve_ivp(
-        lambda t, y: flow(system, y.reshape(x.shape)).ravel(),
-        (0, until),
-        x.numpy().ravel(),
-        "DOP853",
-        rtol=1e-12,
-        atol=1e-13,
-    )
-    return torch.from_numpy(solved.y[:, -1].reshape(x.shape))
-
-
-@pytest.mark.parametrize("name", SETTINGS)
-def test_the_field_is_the_plain_one(name):
-    system = a_system(**SETTINGS[name])
-    x = start_of(system)
-    assert np.allclose(make_field(system, N)(x).numpy(), flow(system, x.numpy()), atol=1e-13)
-
-
-@pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "scipy"])
-@pytest.mark.parametrize("name", SETTINGS)
-def test_every_setting_agrees_with_scipy_to_the_asked_tolerance(name, compiled):
-    system = a_system(**SETTINGS[name])
-    x = start_of(system)
-    options = SimulationOptions(rtol=1e-8, compiled=compiled)
-    found = simulate(system, x, until=1.5, options=options)
-    expected = truth(system, x, 1.5)
-    assert (found.final - expected).abs().max() < 1e-6 * expected.abs().max()
-    halfway = found.tokens[32]
-    assert (halfway - truth(system, x, 0.75)).abs().max() < 1e-6 * expected.abs().max()
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"rotary": replace(ROTARY, pairing=Pairing.NEIGHBOURS)},
-        {"rotary": replace(ROTARY, base=25.0)},
-        {"mask": Mask.CAUSAL},
-        {"window": 5},
-        {"beta": 1.01},
-        {"drift": torch.full((D,), 0.01, dtype=torch.float64)},
-    ],
+from slow_flow import (
+    ENCODINGS,
+    GEOMETRIES,
+    MASKS,
+    normal,
+    random_system,
+    seeded,
+    slow_flow,
 )
-def test_a_slightly_different_system_does_not_pass_for_the_same(change):
-    system = a_system(rotary=ROTARY)
-    x = start_of(system)
-    found = simulate(replace(system, **change), x, until=1.5)
-    assert (found.final - truth(system, x, 1.5)).abs().max() > 1e-4
+
+EYE = torch.eye(3, dtype=torch.float64)
+# Steps are controlled one at a time; over a run their errors add up to a few tolerances.
+TOLERANCES = 10
+TOLERANCES_RK45 = 30
+BOTH = pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "scipy"])
 
 
-@pytest.mark.parametrize(
-    ("method", "order"), [(Method.EULER, 1), (Method.MIDPOINT, 2), (Method.RK4, 4)]
-)
-def test_fixed_steps_converge_at_their_order(method, order):
-    system, x = a_system(), drawn(N, D, seed=12)
-    exact = simulate(system, x, until=1.0, options=SimulationOptions(rtol=1e-12)).final
-    errors = [
-        (
-            simulate(system, x, until=1.0, options=SimulationOptions(method=method, step=h)).final
-            - exact
-        )
+def run(system, tokens, until, **options):
+    return simulate(system, tokens, until=until, options=SimulationOptions(**options))
+
+
+def relative_error(found, expected):
+    found, expected = np.asarray(found), np.asarray(expected)
+    return np.abs(found - expected).max() / np.abs(expected).max()
+
+
+def on_sphere(system, **settings):
+    return replace(system, geometry=Geometry.SPHERE, **settings)
+
+
+# --- every setting ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("mask", MASKS)
+def test_every_setting_meets_the_asked_tolerance(mask, encoding, geometry):
+    """At the end and at the saved moments between, by the compiled path, SciPy's and RK45."""
+    settings = {"n": 4, "mask": mask, "encoding": encoding, "geometry": geometry}
+    for heads, biased in ((1, False), (2, True)):
+        system, tokens = random_system(3, heads=heads, biased=biased, **settings)
+        expected = slow_flow(system, tokens, np.linspace(0, 0.6, 5))
+        fast = run(system, tokens, 0.6, rtol=1e-8, n_saved=5)
+        large = run(system, tokens, 0.6, rtol=1e-8, n_saved=5, compiled=False)
+        loose = run(system, tokens, 0.6, rtol=1e-5, n_saved=5, method=Method.RK45)
+        assert relative_error(fast.tokens, expected) < TOLERANCES * 1e-8
+        assert relative_error(large.tokens, expected) < TOLERANCES * 1e-8
+        assert relative_error(loose.tokens, expected) < TOLERANCES_RK45 * 1e-5
+        # The same method on the same flow takes the same steps: only rounding is apart.
+        assert relative_error(fast.tokens, large.tokens) < 1e-9
+
+
+@pytest.mark.parametrize("geometry", [Geometry.FREE, Geometry.SPHERE])
+@pytest.mark.parametrize("encoding", ["none", "alibi", "rotary"])
+def test_unnormalised_attention_meets_the_asked_tolerance(encoding, geometry):
+    system, tokens = random_system(
+        4, n=4, encoding=encoding, geometry=geometry, unnormalised=True, beta=0.3
+    )
+    expected = slow_flow(system, tokens, np.linspace(0, 0.5, 3))
+    for compiled in (True, False):
+        found = run(system, tokens, 0.5, rtol=1e-8, n_saved=3, compiled=compiled)
+        assert relative_error(found.tokens, expected) < TOLERANCES * 1e-8
+
+
+@pytest.mark.parametrize("rtol", [1e-4, 1e-6, 1e-8, 1e-10, 1e-12])
+@pytest.mark.parametrize("method", [Method.DOP853, Method.RK45])
+def test_a_tighter_tolerance_is_met_too(method, rtol):
+    system, tokens = random_system(5, heads=2, mask="causal", encoding="rotary")
+    expected = slow_flow(system, tokens, [0.0, 0.5, 1.0], rtol=3e-14)
+    found = run(system, tokens, 1.0, rtol=rtol, method=method, n_saved=3)
+    bound = TOLERANCES if method is Method.DOP853 else TOLERANCES_RK45
+    assert relative_error(found.tokens, expected) < max(bound * rtol, 3e-13)
+
+
+def test_auto_takes_the_eighth_order_method_from_1e_5_down():
+    system, tokens = random_system(5)
+    for rtol, method in ((1e-4, Method.RK45), (1e-5, Method.DOP853), (1e-9, Method.DOP853)):
+        auto = run(system, tokens, 1.0, rtol=rtol)
+        assert torch.equal(auto.final, run(system, tokens, 1.0, rtol=rtol, method=method).final)
+
+
+def test_the_eighth_order_method_needs_fewer_evaluations_when_it_is_tight():
+    system, tokens = example_system("spiral", d_model=2), normal(seeded(5), 32, 2)
+    counts = {
+        method: run(system, tokens, 5.0, rtol=1e-9, method=method).n_evaluations
+        for method in (Method.DOP853, Method.RK45)
+    }
+    assert counts[Method.DOP853] < 0.6 * counts[Method.RK45]
+
+
+@BOTH
+def test_saved_moments_are_as_accurate_as_the_end(compiled):
+    """More moments than steps: nearly all come from the interpolant."""
+    system, tokens = random_system(6, mask="causal")
+    times = np.linspace(0, 2.0, 129)
+    expected = slow_flow(system, tokens, times)
+    found = run(system, tokens, 2.0, rtol=1e-8, n_saved=129, compiled=compiled)
+    assert found.n_steps < 60
+    assert np.array_equal(found.times.numpy(), times)
+    errors = np.abs(found.tokens.numpy() - expected).max(axis=(1, 2)) / np.abs(expected).max()
+    assert errors.max() < TOLERANCES * 1e-8
+    assert torch.equal(found.tokens[0], tokens)
+
+
+def test_more_saved_moments_do_not_move_the_end():
+    system, tokens = random_system(6)
+    few, many = (run(system, tokens, 1.0, n_saved=k) for k in (2, 200))
+    assert torch.equal(few.final, many.final)
+    assert few.n_steps == many.n_steps
+
+
+@BOTH
+def test_large_systems_take_the_same_path(compiled):
+    """Wider than the compiled integrator takes: both settings go to SciPy."""
+    system, tokens = random_system(7, d=24, r=20, heads=2, n=4, mask="causal", encoding="rotary")
+    expected = slow_flow(system, tokens, [0.0, 0.4])
+    found = run(system, tokens, 0.4, rtol=1e-8, n_saved=2, compiled=compiled)
+    assert relative_error(found.tokens, expected) < TOLERANCES * 1e-8
+
+
+# --- fixed steps -----------------------------------------------------------------------------
+
+ORDERS = [(Method.EULER, 1), (Method.MIDPOINT, 2), (Method.RK4, 4)]
+
+
+def errors_of_halved_steps(system, tokens, method, until=1.0, n_saved=2):
+    exact = run(system, tokens, until, rtol=1e-13, n_saved=n_saved, compiled=False).tokens
+    coarse = [1 / 16, 1 / 32] if method is Method.RK4 else [1 / 64, 1 / 128]
+    return [
+        (run(system, tokens, until, method=method, step=h, n_saved=n_saved).tokens - exact)
         .abs()
         .max()
         .item()
-        for h in (1 / 32, 1 / 64)
+        for h in coarse
     ]
-    assert order - 0.2 < math.log2(errors[0] / errors[1]) < order + 0.2
 
 
-@pytest.mark.parametrize("geometry", [g for g in Geometry if g is not Geometry.POST_LN])
-def test_a_geometry_is_the_small_step_limit_of_its_layer(geometry):
-    system = a_system(geometry=geometry)
-    x = start_of(system)
-    velocity = make_field(system, N)(x)
-    gaps = [((discrete_layer(system, x, h) - x) / h - velocity).abs().max() for h in (1e-3, 5e-4)]
-    if geometry in {Geometry.FREE, Geometry.PRE_LN, Geometry.PERI_LN}:
-        assert max(gaps) < 1e-11  # the layer is the Euler step itself
-    else:
-        assert 1.8 < gaps[0] / gaps[1] < 2.2
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize(("method", "order"), ORDERS)
+def test_fixed_steps_converge_at_their_order(method, order, geometry):
+    system, tokens = random_system(11, heads=2, mask="causal", encoding="rotary", geometry=geometry)
+    coarse, fine = errors_of_halved_steps(system, tokens, method)
+    assert order - 0.25 < math.log2(coarse / fine) < order + 0.25
 
 
-def test_the_leader_follows_the_matrix_exponential():
-    system = a_system(n_heads=2, d_head=2, mask=Mask.CAUSAL)
-    x = drawn(N, D, seed=13)
+@pytest.mark.parametrize(("method", "order"), ORDERS)
+def test_what_fixed_steps_save_on_the_way_has_their_order_too(method, order):
+    system, tokens = random_system(12)
+    coarse, fine = errors_of_halved_steps(system, tokens, method, n_saved=5)
+    assert order - 0.25 < math.log2(coarse / fine) < order + 0.25
+
+
+def test_moments_that_fixed_steps_do_not_meet_are_saved_at_the_nearest_step_under_its_own_time():
+    system, tokens = random_system(12)
+    found = run(system, tokens, 1.0, method=Method.RK4, step=1 / 30, n_saved=9)
+    steps = found.times * 30
+    assert torch.allclose(steps, steps.round(), atol=1e-9)
+    exact = slow_flow(system, tokens, found.times.numpy())
+    assert relative_error(found.tokens, exact) < 1e-6
+    more = run(system, tokens, 1.0, method=Method.RK4, step=1 / 4, n_saved=65)
+    assert more.times.tolist() == [0.0, 0.25, 0.5, 0.75, 1.0]
+
+
+def test_frozen_attention_is_euler_in_disguise():
+    """The well-known wrong RK4, whose stages shift all tokens alike, would not pass as order 4."""
+    system, tokens = random_system(13)
+
+    def wrong(n):
+        x = tokens.clone()
+        for _ in range(n):
+            h = 1.0 / n
+            scores = x @ system.w_q[0] @ system.w_k[0].T @ x.T
+            stay = torch.softmax(scores, dim=-1) @ x @ system.w_v[0] @ system.w_o[0]
+            x = x + h / 6 * (stay + 2 * stay + 2 * stay + stay)
+        return x
+
+    exact = run(system, tokens, 1.0, rtol=1e-13).final
+    errors = [(wrong(n) - exact).abs().max().item() for n in (64, 128)]
+    assert 0.8 < math.log2(errors[0] / errors[1]) < 1.2
+
+
+def test_evaluations_of_fixed_steps_are_counted():
+    system, tokens = random_system(12)
+    for method, stages in ((Method.EULER, 1), (Method.MIDPOINT, 2), (Method.RK4, 4)):
+        found = run(system, tokens, 1.0, method=method, step=0.1)
+        assert (found.n_steps, found.n_evaluations) == (10, 10 * stages)
+
+
+# --- closed forms ----------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("heads", [1, 3])
+def test_the_leader_follows_the_matrix_exponential(heads, encoding, compiled):
+    """T4: under a causal mask the first token obeys x' = (sum_h V_h) x, whatever the encoding."""
+    system, tokens = random_system(21, heads=heads, mask="causal", encoding=encoding)
     total = (system.w_v @ system.w_o).sum(dim=0).numpy()
-    exact = x[0].numpy() @ expm(2.0 * total)
-    found = simulate(system, x, until=2.0, options=SimulationOptions(rtol=1e-10)).final[0]
-    assert np.allclose(found.numpy(), exact, rtol=1e-8)
+    start = tokens[0].numpy()
+    shift = np.zeros(4)
+    if encoding == "absolute":
+        start = start + system.positions[0].numpy()
+    if encoding == "reinjected":
+        shift = system.positions[0].numpy()
+    exact = (start + shift) @ expm(2.0 * total) - shift
+    found = run(system, tokens, 2.0, rtol=1e-10, compiled=compiled).final[0]
+    assert relative_error(found, exact) < 1e-8
 
 
-@pytest.mark.parametrize("beta", [0.5, 4.0])
-def test_equiangular_tokens_on_the_sphere_follow_the_reduced_equation(beta):
-    n = 5
-    gram = 0.3 * torch.ones(n, n, dtype=torch.float64) + 0.7 * torch.eye(n, dtype=torch.float64)
-    x = torch.linalg.cholesky(gram)
+def test_the_leader_with_a_drift_follows_the_affine_flow():
+    system, tokens = random_system(22, heads=2, mask="causal", biased=True)
+    total = (system.w_v @ system.w_o).sum(dim=0).numpy()
+    drift = system.drift.numpy()
+    grown = expm(1.5 * np.block([[total, np.zeros((4, 1))], [drift[None, :], np.zeros((1, 1))]]))
+    exact = np.append(tokens[0].numpy(), 1.0) @ grown
+    found = run(system, tokens, 1.5, rtol=1e-10).final[0]
+    assert relative_error(found, exact[:4]) < 1e-8
+
+
+def test_without_the_mask_the_leader_does_not_follow_it():
+    system, tokens = random_system(21, heads=3)
+    exact = tokens[0].numpy() @ expm(2.0 * (system.w_v @ system.w_o).sum(dim=0).numpy())
+    assert relative_error(run(system, tokens, 2.0).final[0], exact) > 0.05
+
+
+@BOTH
+@pytest.mark.parametrize("beta", [0.5, 1.0, 4.0, 16.0])
+@pytest.mark.parametrize("cosine", [-0.1, 0.0, 0.4])
+def test_equiangular_tokens_on_the_sphere_follow_the_reduced_equation(beta, cosine, compiled):
+    n = 6
+    gram = cosine + (1 - cosine) * torch.eye(n, dtype=torch.float64)
+    tokens = torch.linalg.cholesky(gram)
     eye = torch.eye(n, dtype=torch.float64)
-    system = replace(system_of_maps(eye, eye), geometry=Geometry.SPHERE, beta=beta)
-    final = simulate(system, x, until=1.0, options=SimulationOptions(rtol=1e-10)).final
+    system = on_sphere(system_of_maps(eye, eye), beta=beta)
+    found = run(system, tokens, 2.0, rtol=1e-10, n_saved=5, compiled=compiled)
 
     def reduced(t, rho):
         e = np.exp(beta * rho)
         return 2 * e * (1 - rho) * ((n - 1) * rho + 1) / (math.exp(beta) + (n - 1) * e)
 
-    rho = solve_ivp(reduced, (0, 1), [0.3], "DOP853", rtol=1e-12, atol=1e-14).y[0, -1]
-    assert (final[0] @ final[1]).item() == pytest.approx(rho, rel=1e-8)
+    rho = solve_ivp(
+        reduced, (0, 2), [cosine], "DOP853", found.times.numpy(), rtol=1e-13, atol=1e-14
+    ).y[0]
+    for moment, expected in zip(found.tokens, rho, strict=True):
+        cosines = (moment @ moment.T)[~torch.eye(n, dtype=torch.bool)]
+        assert (cosines - expected).abs().max() < 1e-8
 
 
-def test_nothing_moves_without_values():
-    x = drawn(N, D)
-    system = system_of_maps(torch.eye(D).double(), torch.zeros(D, D).double())
-    assert torch.equal(simulate(system, x, until=5.0).final, x)
+@BOTH
+def test_nothing_moves_without_values(compiled):
+    zero = torch.zeros(3, 3, dtype=torch.float64)
+    tokens = normal(seeded(1), 7, 3)
+    found = run(system_of_maps(EYE, zero), tokens, 5.0, compiled=compiled)
+    assert torch.equal(found.final, tokens)
+    assert found.status is Status.FINISHED
 
 
-def test_uniform_attention_moves_every_token_with_the_mean():
-    v = drawn(D, D, seed=14)
-    x = drawn(N, D, seed=15)
-    final = simulate(system_of_maps(torch.zeros(D, D).double(), v), x, until=1.0).final
-    mean = expm(v.numpy()) @ x.mean(dim=0).numpy()
-    assert np.allclose(final.mean(dim=0).numpy(), mean, rtol=1e-5)
-    assert torch.allclose(final - final.mean(dim=0), x - x.mean(dim=0), atol=1e-6)
+@BOTH
+@pytest.mark.parametrize("mask", [Mask.FULL, Mask.CAUSAL])
+def test_one_token_follows_its_value_map(mask, compiled):
+    v, tokens = normal(seeded(2), 3, 3), normal(seeded(3), 1, 3)
+    system = replace(system_of_maps(normal(seeded(4), 3, 3), v), mask=mask)
+    found = run(system, tokens, 1.5, rtol=1e-10, compiled=compiled).final
+    assert relative_error(found[0], expm(1.5 * v.numpy()) @ tokens[0].numpy()) < 1e-8
 
 
-def test_one_token_follows_its_value_map():
-    v, x = drawn(D, D, seed=16), drawn(1, D, seed=17)
-    final = simulate(system_of_maps(torch.eye(D).double(), v), x, until=1.0).final
-    assert np.allclose(final[0].numpy(), expm(v.numpy()) @ x[0].numpy(), rtol=1e-5)
+@BOTH
+def test_uniform_attention_moves_every_token_with_the_mean(compiled):
+    """W = 0: the mean obeys x' = V x, and the differences between tokens stay what they are."""
+    v, tokens = normal(seeded(5), 3, 3), normal(seeded(6), 9, 3)
+    system = system_of_maps(torch.zeros(3, 3, dtype=torch.float64), v)
+    found = run(system, tokens, 1.0, rtol=1e-10, compiled=compiled).final
+    exact = expm(v.numpy()) @ tokens.mean(dim=0).numpy()
+    assert relative_error(found.mean(dim=0), exact) < 1e-8
+    moved = found - found.mean(dim=0)
+    assert torch.allclose(moved, tokens - tokens.mean(dim=0), atol=1e-9 * found.abs().max().item())
 
 
-# --- running away ----------------------------------------------------------------------------
+def test_a_temperature_of_zero_is_uniform_attention_too():
+    v, tokens = normal(seeded(5), 3, 3), normal(seeded(6), 9, 3)
+    hot = replace(system_of_maps(EYE, v), beta=0.0)
+    flat = system_of_maps(torch.zeros(3, 3, dtype=torch.float64), v)
+    assert torch.allclose(run(hot, tokens, 1.0).final, run(flat, tokens, 1.0).final, atol=1e-12)
 
 
-def runaway():
-    v = torch.diag(torch.tensor([1.0, 0.5, -0.5], dtype=torch.float64))
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(64, 3, generator=generator, dtype=torch.float64)
-    return system_of_maps(torch.eye(3, dtype=torch.float64), v), x
+@BOTH
+def test_tokens_at_the_origin_are_carried_by_the_drift_alone(compiled):
+    """Uniform tokens attend to themselves: x' = V x + b from 0."""
+    system, tokens = random_system(23, biased=True)
+    v = (system.w_v[0] @ system.w_o[0]).numpy()
+    found = run(system, 0 * tokens, 1.0, rtol=1e-9, compiled=compiled)
+    grown = expm(np.block([[v, np.zeros((4, 1))], [system.drift.numpy()[None, :], 0 * np.eye(1)]]))
+    for token in found.final:
+        assert relative_error(token, grown[4, :4]) < 1e-7
+    assert found.n_clusters == 1
 
 
-def test_tokens_that_run_away_end_with_directions_and_a_scale():
-    system, x = runaway()
-    found = simulate(system, x, until=5000.0)
-    assert found.status is Status.DIVERGED
-    assert "ran away" in found.ending
-    assert found.log_scale[-1].item() == pytest.approx(5000.0, rel=1e-2)
-    assert torch.isfinite(found.unit_tokens).all()
-    directions = found.unit_tokens[-1] / found.unit_tokens[-1].norm(dim=-1, keepdim=True)
-    assert directions[:, 0].abs().min() > 1 - 1e-6  # the leading direction of V
+# --- the sphere ------------------------------------------------------------------------------
 
 
-def test_both_charts_agree_while_the_raw_one_lasts():
-    system, x = runaway()
-    raw = simulate(system, x, until=8.0, options=SimulationOptions(scaled_chart=False, rtol=1e-9))
-    scaled = simulate(system, x, until=8.0, options=SimulationOptions(scaled_chart=True, rtol=1e-9))
-    gap = (raw.final - scaled.final).norm() / raw.final.norm()
-    assert gap < 1e-6
+@BOTH
+@pytest.mark.parametrize("geometry", [Geometry.SPHERE, Geometry.POST_LN, Geometry.NGPT])
+def test_tokens_on_the_sphere_stay_there(geometry, compiled):
+    system, tokens = random_system(31, heads=2, n=10, geometry=geometry, beta=4.0, biased=True)
+    found = run(system, 3 * tokens, 20.0, compiled=compiled)
+    assert (found.tokens.norm(dim=-1) - 1).abs().max() < 1e-12
+    fixed = run(system, tokens, 2.0, method=Method.EULER, step=0.1)
+    assert (fixed.tokens.norm(dim=-1) - 1).abs().max() < 1e-12
 
 
-def test_convergence_and_collapse_are_told_apart_from_running_on():
-    eye = torch.eye(3, dtype=torch.float64)
-    x = drawn(20, 3, seed=18, size=1.0)
-    anti = simulate(system_of_maps(eye, -eye), x, until=30.0)
-    assert fate(anti) is Fate.CONVERGING
-    sphere = replace(system_of_maps(eye, eye), geometry=Geometry.SPHERE)
-    one = simulate(sphere, x, until=40.0)
-    assert (one.status, one.n_clusters) == (Status.CONVERGED, 1)
-    many = simulate(replace(sphere, beta=60.0), x, until=40.0)
-    assert many.status is Status.COLLAPSED
-    assert 1 < many.n_clusters < 20
-    spin = simulate(example_system("rotation", d_model=2), x[:, :2].contiguous(), until=5.0)
-    assert fate(spin) is Fate.MIXED
+def test_turning_the_sphere_turns_the_flow():
+    system, tokens = random_system(32, geometry=Geometry.SPHERE)
+    q, _ = torch.linalg.qr(normal(seeded(0), 4, 4))
+    turned = replace(
+        system,
+        w_q=q.T @ system.w_q,
+        w_k=q.T @ system.w_k,
+        w_v=q.T @ system.w_v,
+        w_o=system.w_o @ q,
+    )
+    expected = run(system, tokens, 2.0, rtol=1e-10).final @ q
+    assert relative_error(run(turned, tokens @ q, 2.0, rtol=1e-10).final, expected) < 1e-8
 
 
-def test_the_step_limit_is_said():
-    system, x = runaway()
-    found = simulate(system, x, until=3.0, options=SimulationOptions(max_steps=2, rtol=1e-12))
-    assert found.status is Status.STEP_LIMIT
-    assert "limit on steps" in found.ending
+# --- noise -----------------------------------------------------------------------------------
 
 
-def test_noise_is_seeded_and_changes_the_path():
-    system = a_system(noise=0.2)
-    x = drawn(N, D)
+def test_noise_has_the_asked_variance_and_is_seeded():
+    zero = torch.zeros(40, 40, dtype=torch.float64)
+    system = replace(system_of_maps(zero, zero), noise=0.5)
+    tokens = torch.zeros(500, 40, dtype=torch.float64)
+    found = run(system, tokens, 2.0, step=0.25, n_saved=2)
+    variance = found.final.var().item()
+    assert variance == pytest.approx(0.25 * 2.0, rel=0.02)
+    again = run(system, tokens, 2.0, step=0.25, n_saved=2)
+    other = run(system, tokens, 2.0, step=0.25, n_saved=2, seed=1)
+    assert torch.equal(found.final, again.final)
+    assert not torch.equal(found.final, other.final)
 
-    def run(seed):
-        return simulate(system, x, until=1.0, options=SimulationOptions(step=0.01, seed=seed)).final
 
-    assert torch.equal(run(1), run(1))
-    assert not torch.allclose(run(1), run(2))
+def test_noise_on_the_sphere_stays_there():
+    system, tokens = random_system(33, geometry=Geometry.SPHERE, noise=0.3)
+    found = run(system, tokens, 1.0, step=0.05)
+    assert (found.tokens.norm(dim=-1) - 1).abs().max() < 1e-12
 
 
+# --- bad input -------------------------------------------------------------------------------
+
+
+@BOTH
 @pytest.mark.parametrize(
-    ("change", "word"),
+    ("change", "words"),
     [
-        ({"tokens": torch.ones(3, 5, dtype=torch.float64)}, "width"),
+        ({"tokens": torch.ones(3, 5, dtype=torch.float64)}, "moves tokens of width 4"),
+        ({"tokens": torch.ones(0, 4, dtype=torch.float64)}, r"shape \[0, 4\]"),
         ({"tokens": torch.full((3, 4), math.nan, dtype=torch.float64)}, "NaN"),
-        ({"until": -1.0}, "time"),
-        ({"until": math.inf}, "time"),
-        ({"options": SimulationOptions(rtol=1e-30)}, "tolerance"),
-        ({"options": SimulationOptions(method=Method.RK4)}, "step"),
+        ({"tokens": torch.full((3, 4), math.inf, dtype=torch.float64)}, "infinity"),
+        ({"until": -1.0}, "positive, finite"),
+        ({"until": 0.0}, "positive, finite"),
+        ({"until": math.inf}, "positive, finite"),
+        ({"until": math.nan}, "positive, finite"),
+        ({"rtol": 1e-30}, "float64 can meet 1e-13"),
+        ({"rtol": 1.0}, "tolerance of 1.0"),
+        ({"rtol": 0.0}, "tolerance of 0.0"),
+        ({"rtol": math.nan}, "tolerance of nan"),
+        ({"n_saved": 1}, "n_saved must be at least 2"),
+        ({"max_steps": 0}, "max_steps at least 1"),
+        ({"method": Method.RK4}, "a step of None"),
+        ({"method": Method.EULER, "step": 2.0}, "between 0 and the time to run"),
+        ({"method": Method.EULER, "step": -0.1}, "between 0 and the time to run"),
     ],
 )
-def test_impossible_requests_are_refused(change, word):
-    arguments = {"tokens": drawn(3, D), "until": 1.0, **change}
-    with pytest.raises(InputError, match=word):
-        simulate(a_system(), arguments.pop("tokens"), **arguments)
+def test_impossible_requests_are_refused(change, words, compiled):
+    system, tokens = random_system(0)
+    arguments = {"compiled": compiled, **change}
+    tokens = arguments.pop("tokens", tokens)
+    until = arguments.pop("until", 1.0)
+    with pytest.raises(InputError, match=words):
+        run(system, tokens, until, **arguments)
 
 
-def test_a_token_at_the_origin_has_no_place_on_the_sphere():
+@BOTH
+@pytest.mark.parametrize("encoding", ["absolute", "reinjected"])
+def test_positions_must_be_as_many_as_tokens(encoding, compiled):
+    system, tokens = random_system(0, encoding=encoding)
+    with pytest.raises(InputError, match="3 tokens of width 4; expected one row a token"):
+        run(system, tokens[:3], 1.0, compiled=compiled)
+
+
+@pytest.mark.parametrize("geometry", [Geometry.SPHERE, Geometry.NGPT])
+def test_a_token_at_the_origin_has_no_place_on_the_sphere(geometry):
+    system, tokens = random_system(0, geometry=geometry)
+    tokens[2] = 0.0
     with pytest.raises(InputError, match="origin"):
-        simulate(a_system(geometry=Geometry.SPHERE), torch.zeros(2, D).double(), until=1.0)
+        run(system, tokens, 1.0)
+
+
+def test_tokens_are_not_changed_by_a_run():
+    system, tokens = random_system(0, encoding="absolute", geometry=Geometry.SPHERE)
+    before = tokens.clone()
+    run(system, tokens, 1.0)
+    assert torch.equal(tokens, before)
+
+
+def test_single_precision_tokens_are_welcome():
+    system, tokens = random_system(0)
+    found = run(system, tokens.float(), 1.0)
+    assert found.final.dtype is torch.float64
+    assert torch.equal(found.final, run(system, tokens.float().double(), 1.0).final)
+
+
+def test_examples_run_the_same_twice():
+    tokens = normal(seeded(0), 8, 3)
+    first, second = (run(example_system("random", seed=3), tokens, 3.0) for _ in range(2))
+    assert torch.equal(first.final, second.final)
+    assert first.n_evaluations == second.n_evaluations

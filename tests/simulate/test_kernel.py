@@ -1,47 +1,177 @@
-"""The compiled integrator's own parts, and ensembles of it."""
+"""The compiled integrator's own parts: its exponential, its steps, its interpolant, its limits."""
+
+import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
+from scipy.integrate import DOP853
 
-from orbitlens.errors import InputError
-from orbitlens.simulate.ensemble import check_memory, simulate_ensemble
+from orbitlens.simulate import kernel
+from orbitlens.simulate.charts import RawChart
+from orbitlens.simulate.compiled import MOST_TOKENS, WIDEST, fits_kernel, kernel_system
 from orbitlens.simulate.examples import example_system
-from orbitlens.simulate.integrate import SimulationOptions, simulate
-from orbitlens.simulate.kernel import exp_in_place
+from orbitlens.simulate.system import Geometry
+from slow_flow import normal, random_system, seeded, slow_flow
 
 
 def exponential(values):
     s = np.array(values, dtype=np.float64)
     t = np.empty_like(s)
-    exp_in_place(s, t, t.view(np.int64), 0, s.size)
+    kernel.exp_in_place(s, t, t.view(np.int64), 0, s.size)
     return s
 
 
+def relative_errors(x):
+    exact = np.exp(x.astype(np.longdouble))  # 64 bits of mantissa where float64 has 53
+    return np.abs((exponential(x) - exact) / exact)
+
+
+# --- the exponential -------------------------------------------------------------------------
+
+
 def test_the_exponential_is_exact_to_rounding():
-    x = np.concatenate([np.linspace(-708, 0, 200_001), -np.logspace(-300, 2, 2001)])
-    assert np.max(np.abs(exponential(x) / np.exp(x) - 1)) < 3e-16
-    assert exponential([0.0, -0.0])[0] == 1.0
-    assert exponential([-1e9])[0] < 1e-300
+    random = -708 * np.random.default_rng(0).random(300_000)
+    near_zero = -np.logspace(-320, 0, 50_000)
+    # Where the argument is a multiple of ln 2, and half-way between two: the ends of a reduction.
+    seams = -math.log(2) * np.arange(0, 2042) / 2
+    seams = np.concatenate([seams, np.nextafter(seams, -800), np.nextafter(seams[1:], 0)])
+    assert np.finfo(np.longdouble).nmant > 60, "the reference needs a longer float"
+    for x in (random, near_zero, seams):
+        assert relative_errors(x[x >= -708]).max() < 3e-16
 
 
-def test_an_ensemble_is_its_members_run_one_by_one():
-    systems = [example_system(name, seed=seed) for name in ("pd", "nd") for seed in range(4)]
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(8, 10, 3, generator=generator, dtype=torch.float64)
-    together = simulate_ensemble(systems, x, until=4.0, n_threads=2)
-    for k, system in enumerate(systems):
-        alone = simulate(system, x[k], until=4.0, options=SimulationOptions(n_saved=3))
-        assert torch.equal(alone.unit_tokens[-1], together.unit_tokens[k])
-        assert alone.n_evaluations == together.n_evaluations[k]
+def test_the_exponential_at_its_edges():
+    smallest = exponential([-708.0])[0]
+    assert smallest == pytest.approx(math.exp(-708), rel=1e-15)
+    assert exponential([0.0, -0.0, -5e-324]).tolist() == [1.0, 1.0, 1.0]
+    # Below its range it stays at the smallest value: nothing beside the 1 of the largest score.
+    assert exponential([-708.5, -1e5, -1e300, -math.inf]).tolist() == [smallest] * 4
+    assert np.isnan(exponential([math.nan])[0])
 
 
-def test_ensembles_that_cannot_run_are_refused():
-    x = torch.zeros(2, 5, 3, dtype=torch.float64)
-    with pytest.raises(InputError, match="1 systems"):
-        simulate_ensemble([example_system("pd")], x, until=1.0)
-    with pytest.raises(InputError, match="too wide"):
-        wide = example_system("pd", d_model=20)
-        simulate_ensemble([wide], torch.zeros(1, 5, 20, dtype=torch.float64), until=1.0)
-    with pytest.raises(InputError, match=r"needs about .* GB"):
-        check_memory(10**13)
+def test_the_exponential_of_positive_scores_serves_unnormalised_attention():
+    x = np.linspace(0, 709, 50_001)
+    assert relative_errors(x).max() < 3e-16
+    assert exponential([kernel.HIGHEST])[0] == math.inf
+
+
+def test_only_the_asked_part_of_a_row_is_changed():
+    s = np.full(6, -1.0)
+    t = np.empty(6)
+    kernel.exp_in_place(s, t, t.view(np.int64), 2, 4)
+    assert s.tolist() == [-1.0, -1.0, s[2], s[3], -1.0, -1.0]
+    assert s[2] == pytest.approx(math.exp(-1), rel=1e-15)
+
+
+def test_scores_too_large_to_exponentiate_are_not_finite_and_never_garbage():
+    """Beyond 710 the exponent's bits would overflow into the sign."""
+    eye = torch.eye(2, dtype=torch.float64)[None]
+    system, _ = random_system(0, d=2, r=2, w_q=eye, w_k=eye, w_v=eye, w_o=eye, unnormalised=True)
+    for length in (26.0, 27.0, 30.0, 1e3):
+        x = np.array([[length, 0.0], [0.0, 1.0]])
+        arrays = kernel_system(system, 2)
+        out = np.empty_like(x)
+        kernel.attention(arrays, x, 0.0, out, kernel._workspace(arrays, 2))
+        if length > 26.5:
+            assert not np.isfinite(out[0, 0])
+        else:
+            assert out[0, 0] == pytest.approx(math.exp(length**2) * length / 2, rel=1e-12)
+
+
+# --- the integrator --------------------------------------------------------------------------
+
+
+def integrate(system, tokens, times, *, rtol=1e-8, max_steps=10_000, limit=math.inf):
+    arrays = kernel_system(system, len(tokens))
+    y = tokens.numpy().ravel().copy()
+    moments = np.asarray(times)
+    return kernel.integrate(arrays, y, 0.0, moments, False, len(tokens), rtol, max_steps, limit)
+
+
+def test_steps_and_results_are_those_of_scipys_dop853():
+    """The same coefficients, error norm, first step and step control, compiled."""
+    system, tokens = random_system(41, mask="causal")
+    moments, kept, _, t, _, _, status = integrate(system, tokens, [0.7, 2.0])
+    assert (kept, t, status) == (2, 2.0, kernel.DONE)
+    chart = RawChart(system, len(tokens))
+    y = chart.encode(tokens, 0.0)
+    rtol, atol = chart.tolerances(1e-8, y)
+    solver = DOP853(chart.rate, 0.0, y, 2.0, rtol=rtol, atol=atol)
+    while solver.status == "running":
+        solver.step()
+        if solver.t_old <= 0.7 < solver.t:
+            assert np.abs(solver.dense_output()(0.7) - moments[0]).max() < 1e-11
+    assert np.abs(solver.y - moments[1]).max() < 1e-11
+
+
+@pytest.mark.parametrize("where", [0.001, 0.3, 0.999])
+def test_the_interpolant_has_the_accuracy_of_the_steps(where):
+    system, tokens = random_system(42)
+    times = np.array([where, 1.0])
+    found = integrate(system, tokens, times, rtol=1e-9)[0]
+    expected = slow_flow(system, tokens, np.append(0.0, times))[1:]
+    assert np.abs(found.reshape(expected.shape) - expected).max() < 1e-8
+
+
+def test_the_limit_on_steps_is_kept():
+    system, tokens = random_system(43)
+    _, kept, _, t, steps, _, status = integrate(system, tokens, [1e-9, 50.0], max_steps=4)
+    assert (kept, steps, status) == (1, 4, kernel.STEP_LIMIT)
+    assert 0 < t < 50
+
+
+def test_tokens_that_run_away_are_noticed():
+    system = example_system("aligned")
+    tokens = normal(seeded(0), 8, 3)
+    *_, t, _, _, status = integrate(system, tokens, [30.0], limit=math.log(1e4))
+    assert status == kernel.RUNS_AWAY
+    assert 1 < t < 10
+
+
+def test_a_blow_up_in_finite_time_ends_the_run():
+    """x' = exp(beta x^2) x from 1 is infinite at t = E_1(1)/2, about 0.1097, for beta = 1."""
+    eye = torch.eye(1, dtype=torch.float64)[None]
+    system, _ = random_system(0, d=1, r=1, w_q=eye, w_k=eye, w_v=eye, w_o=eye, unnormalised=True)
+    *_, t, _, _, status = integrate(system, torch.ones(1, 1, dtype=torch.float64), [1.0])
+    assert status == kernel.STUCK
+    assert t == pytest.approx(0.21938393439552 / 2, rel=1e-6)
+
+
+def test_a_cloud_whose_directions_stand_still_coasts():
+    """One token in the scaled chart: u is constant, s grows linearly, however long the run."""
+    system = example_system("aligned", d_model=2)
+    y = torch.tensor([[0.6, 0.8]], dtype=torch.float64)
+    arrays = kernel_system(system, 1)
+    start = np.append(y.numpy().ravel(), 3.0)
+    moments, kept, _, _, steps, _, status = kernel.integrate(
+        arrays, start, 0.0, np.array([10.0, 1e6]), True, 1, 1e-8, 1000, math.inf
+    )
+    assert (kept, status) == (2, kernel.DONE)
+    assert steps < 20
+    assert np.allclose(moments[:, :2], [0.6, 0.8])
+    assert moments[:, 2].tolist() == pytest.approx([13.0, 3.0 + 1e6])
+
+
+def test_threads_do_not_disturb_each_other():
+    jobs = [random_system(seed, n=20, geometry=Geometry.SPHERE) for seed in range(12)]
+    alone = [integrate(system, tokens, [3.0])[0] for system, tokens in jobs]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda job: integrate(*job, [3.0])[0], jobs))
+    for one, other in zip(alone, together, strict=True):
+        assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "noise", "fits"),
+    [
+        (MOST_TOKENS, WIDEST, 0.0, True),
+        (MOST_TOKENS + 1, WIDEST, 0.0, False),
+        (4, WIDEST + 1, 0.0, False),
+        (4, 4, 0.1, False),
+    ],
+)
+def test_only_small_systems_without_noise_go_to_the_compiled_integrator(n, d, noise, fits):
+    system, _ = random_system(0, d=d, noise=noise)
+    assert fits_kernel(system, n) is fits

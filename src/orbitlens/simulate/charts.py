@@ -79,6 +79,8 @@ class RawChart:
     def tolerances(self, rtol: float, y: Vector) -> tuple[float, float]:
         """Measure errors against each coordinate, and against the cloud where that is small."""
         size = float(np.linalg.norm(y)) / math.sqrt(y.size)
+        if size == 0:  # all at the origin: against how far a bias carries them in unit time
+            size = float(np.linalg.norm(self.rate(0.0, y))) / math.sqrt(y.size)
         return rtol, rtol * max(size, 1e-300)
 
 

@@ -57,6 +57,8 @@ def simulate_closure(
     """
     if system.geometry is not Geometry.FREE or system.unnormalised:
         raise InputError("the closure is for free flows with softmax attention.")
+    if system.reinjected or system.noise > 0:
+        raise InputError("the closure is for flows without noise or re-injected positions.")
     if not 0 < until < math.inf:
         raise InputError(f"the time to run is {until}; expected a positive, finite number.")
     d = system.d_model
@@ -97,7 +99,8 @@ class _ClosureRates:
         zero = torch.zeros(system.n_heads, system.d_model, dtype=torch.float64)
         self.shift = zero
         if system.b_q is not None:
-            self.shift = system.beta * torch.einsum("hdr,hr->hd", system.w_k, system.b_q)
+            turned = system.beta * system.b_q @ turn
+            self.shift = torch.einsum("hdr,hr->hd", system.w_k, turned)
         self.drift = system.drift if system.drift is not None else zero[0]
 
     def __call__(self, t: float, y: Vector) -> Vector:

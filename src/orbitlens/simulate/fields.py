@@ -40,7 +40,7 @@ class AttentionField:
             self._rotation = resolve_rotary(system.rotary, n_tokens)
         self._bias_keys = self._alibi_keys()
         self._window = self._window_mask()
-        self._positions = self._checked_positions()
+        self._positions = checked_positions(system, n_tokens) if system.reinjected else None
 
     def __call__(self, x: Tokens, log_scale: float = 0.0) -> Tokens:
         """Return A at exp(log_scale) x, divided by exp(log_scale): what a scaled chart needs.
@@ -48,7 +48,7 @@ class AttentionField:
         Without biases A(e^s u) / e^s is attention of u at scores e^(2s) times larger.
         """
         system = self.system
-        if self._positions is not None and system.reinjected:
+        if self._positions is not None:
             x = x + self._positions * math.exp(-log_scale)
         if system.geometry.normalises_input:  # re-injected positions included, as in a network
             x = x / lengths(x)
@@ -118,14 +118,17 @@ class AttentionField:
             return None
         return visible_tokens(self.n_tokens, self.system.mask, self.system.window)
 
-    def _checked_positions(self) -> Tensor | None:
-        positions = self.system.positions
-        if positions is not None and tuple(positions.shape) != (self.n_tokens, self.system.d_model):
-            raise InputError(
-                f"there are positions of shape {list(positions.shape)} for {self.n_tokens} tokens "
-                f"of width {self.system.d_model}; expected one row a token."
-            )
-        return positions
+
+def checked_positions(system: System, n_tokens: int) -> Tokens:
+    """Return the absolute encodings, one row a token."""
+    positions = system.positions
+    if positions is None or tuple(positions.shape) != (n_tokens, system.d_model):
+        found = None if positions is None else list(positions.shape)
+        raise InputError(
+            f"there are positions of shape {found} for {n_tokens} tokens of width "
+            f"{system.d_model}; expected one row a token."
+        )
+    return positions
 
 
 def visible_tokens(n_tokens: int, mask: Mask, window: int | None) -> Bool[Tensor, "tokens tokens"]:

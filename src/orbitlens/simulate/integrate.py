@@ -19,7 +19,7 @@ from orbitlens.errors import InputError
 from orbitlens.simulate import kernel
 from orbitlens.simulate.charts import Chart, RawChart, ScaledChart, Vector, logit_spread
 from orbitlens.simulate.compiled import fits_kernel, run_compiled
-from orbitlens.simulate.fields import lengths
+from orbitlens.simulate.fields import checked_positions, lengths
 from orbitlens.simulate.outcome import describe_end
 from orbitlens.simulate.system import Geometry, System
 from orbitlens.trajectory import Event, Status, Trajectory
@@ -28,6 +28,7 @@ TIGHT = 1e-5  # tolerance from which the 8th-order method pays
 SPREAD_LIMIT = math.log(1e4)  # of scores: beyond, tokens are on their way out and change chart
 SMALLEST_TOLERANCE = 1e-13
 SWITCHED = "tokens ran away: changed to the scaled chart"
+STUCK = "the integrator stopped: steps became shorter than float64 can add"
 
 
 class Method(StrEnum):
@@ -105,7 +106,9 @@ def _start(system: System, tokens: Tokens, until: float, options: SimulationOpti
         raise InputError("n_saved must be at least 2 and max_steps at least 1.")
     x = tokens.detach().double()
     if system.positions is not None and not system.reinjected:
-        x = x + system.positions
+        x = x + checked_positions(system, x.shape[0])
+    if options.scaled_chart and not x.any():
+        raise InputError("the scaled chart is for tokens with a size; all of these are 0.")
     if system.geometry.on_sphere:
         if (x.norm(dim=-1) == 0).any():
             raise InputError("a token at the origin has no place on the sphere. Move it.")
@@ -127,6 +130,7 @@ class _Run:
     n_steps: int = 0
     error: float = 0.0
     stopped_at: float | None = None
+    blew_up: bool = False
 
     # --- compiled ---
 
@@ -147,8 +151,10 @@ class _Run:
         self.saved, self.n_steps, self.n_evaluations = run.saved, run.n_steps, run.n_evaluations
         if run.switched_at is not None:
             self.events.append(Event(time=run.switched_at, what=SWITCHED))
-        if run.status != kernel.DONE:
+        if run.status in {kernel.STEP_LIMIT, kernel.STUCK}:
             self.stopped_at = run.time
+        if run.status == kernel.STUCK:
+            self._blow_up(run.time, STUCK)
 
     # --- adaptive ---
 
@@ -175,30 +181,30 @@ class _Run:
     def _solver(self, chart: Chart, t: float, y: Vector) -> OdeSolver:
         rtol, atol = chart.tolerances(self.options.rtol, y)
         kind = DOP853 if _eighth_order(self.options) else RK45
-        return kind(chart.rate, t, y, self.times[-1], rtol=rtol, atol=atol)
+        with np.errstate(all="ignore"):
+            return kind(chart.rate, t, y, self.times[-1], rtol=rtol, atol=atol)
 
     def _follow(self, solver: OdeSolver, chart: Chart) -> tuple[float, Tokens, float, bool]:
         """Step until the end, a change of chart, or the limit on steps."""
-        counted = 0
         while solver.status == "running":
             if self.n_steps >= self.options.max_steps:
-                self.stopped_at = solver.t
+                self.stopped_at = float(solver.t)
                 break
-            message = solver.step()
+            with np.errstate(all="ignore"):  # a stage that overflows makes the step shorter
+                solver.step()
             if solver.status == "failed":
-                self.stopped_at = solver.t
-                self.events.append(Event(time=solver.t, what=f"the integrator stopped: {message}"))
+                self._blow_up(float(solver.t), STUCK)
                 break
             self.n_steps += 1
             self._save(solver, chart)
             solver.y = chart.tidy(solver.y)
             tokens, log_scale = chart.decode(solver.y)
             if self._runs_away(chart, tokens, log_scale):
-                self.n_evaluations += solver.nfev - counted
-                return solver.t, tokens, log_scale, True
-        self.n_evaluations += solver.nfev - counted
+                self.n_evaluations += solver.nfev
+                return float(solver.t), tokens, log_scale, True
+        self.n_evaluations += solver.nfev
         tokens, log_scale = chart.decode(solver.y)
-        return solver.t, tokens, log_scale, False
+        return float(solver.t), tokens, log_scale, False
 
     def _runs_away(self, chart: Chart, tokens: Tokens, log_scale: float) -> bool:
         free = self.system.geometry is Geometry.FREE and not self.system.unnormalised
@@ -235,6 +241,9 @@ class _Run:
         generator = torch.Generator().manual_seed(self.options.seed)
         y, h = chart.encode(self.start, 0.0), until / n_steps
         advance = STEPS[method]
+        # Between steps there is nothing to save: the moments kept are the steps nearest to those.
+        kept = np.unique(np.rint(self.times / h).astype(int))
+        self.times = kept * h
         self.saved.append((self.start, 0.0))
         for index in range(min(n_steps, self.options.max_steps)):
             y = advance(chart.rate, y, h)
@@ -243,18 +252,22 @@ class _Run:
                 y = y + self.system.noise * math.sqrt(h) * kick
             y = chart.tidy(y)
             self.n_steps += 1
+            self.n_evaluations += N_STAGES[method]
             now = (index + 1) * h
-            while len(self.saved) < len(self.times) and self.times[len(self.saved)] <= now + h / 2:
-                self.saved.append(chart.decode(y))
             if not np.isfinite(y).all():
-                self.stopped_at = now
-                self.events.append(Event(time=now, what="tokens left the range of float64"))
+                self._blow_up(now, "tokens left the range of float64")
                 return
-        self.n_evaluations = self.n_steps * N_STAGES[method]
+            if index + 1 in kept:
+                self.saved.append(chart.decode(y))
         if n_steps > self.options.max_steps:
             self.stopped_at = self.options.max_steps * h
 
     # --- result ---
+
+    def _blow_up(self, time: float, what: str) -> None:
+        """Note a stop that no more steps would help."""
+        self.stopped_at, self.blew_up = time, True
+        self.events.append(Event(time=time, what=what))
 
     def trajectory(self) -> Trajectory:
         """Put together what was kept."""
@@ -264,7 +277,10 @@ class _Run:
         end = describe_end(self.system.geometry, times, tokens, log_scale)
         status, when = end.status, end.time
         if self.stopped_at is not None and status is not Status.DIVERGED:
-            status, when = Status.STEP_LIMIT, self.stopped_at
+            # A softmax flow grows exponentially at most (T5); without one it can be infinite soon.
+            escaped = self.blew_up and self.system.geometry is Geometry.FREE
+            status = Status.DIVERGED if escaped else Status.STEP_LIMIT
+            when = self.stopped_at
         return Trajectory(
             times=times,
             unit_tokens=tokens,

@@ -395,8 +395,12 @@ def integrate(system, start, t, times, scaled, n, rtol, max_steps, spread_limit)
     for i in range(size):
         norm += y[i] * y[i]
     spot = math.sqrt(norm / size)
-    atol = rtol / math.sqrt(float(size)) if scaled else rtol * max(spot, 1e-300)
     rate(system, y, scaled, n, stages[0], work)
+    if spot == 0.0:  # all at the origin: errors against how far a bias carries them in unit time
+        for i in range(size):
+            norm += stages[0, i] * stages[0, i]
+        spot = math.sqrt(norm / size)
+    atol = rtol / math.sqrt(float(size)) if scaled else rtol * max(spot, 1e-300)
     h = _first_step(system, y, stages[0], scaled, n, rtol, atol, until - t, scratch, work)
     n_saved, n_steps, n_evaluations, grew = 0, 0, 2, True
     status = DONE

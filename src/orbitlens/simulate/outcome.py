@@ -83,7 +83,11 @@ def describe_end(geometry: Geometry, times: Tensor, tokens: Tensor, log_scale: T
 def _radius(start: Tokens, geometry: Geometry) -> float:
     if geometry is not Geometry.FREE:
         return CLUSTER
-    return CLUSTER * max((start - start.mean(dim=0)).norm(dim=-1).max().item(), 1e-300)
+    spread = (start - start.mean(dim=0)).norm(dim=-1).max().item()
+    size = start.norm(dim=-1).max().item()
+    if spread > 1e-12 * size:
+        return CLUSTER * spread
+    return CLUSTER * size if size > 0 else CLUSTER  # tokens that start as one
 
 
 def _directions(x: Tokens, geometry: Geometry) -> Tokens:
@@ -118,7 +122,7 @@ def fate(trajectory: Trajectory) -> Fate:
     """Return where the cloud's size went: doubled and growing, halved and shrinking, or neither."""
     sizes = log_sizes(trajectory.unit_tokens, trajectory.log_scale)
     change = (sizes[-1] - sizes[0]).item()
-    slope = (sizes[-1] - sizes[-2]).item()
+    slope = (sizes[-1] - sizes[-2]).item() if len(sizes) > 1 else 0.0
     if trajectory.status is Status.DIVERGED or (change > TREND and slope > 0):
         return Fate.DIVERGING
     if change < -TREND and slope <= 0:

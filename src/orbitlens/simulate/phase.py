@@ -81,6 +81,9 @@ class Cell:
     agreement: float  # share of the seeds whose fate was the predicted one
 
 
+MEASURED = {f.name for f in fields(Cell)} - {"x", "y"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class PhaseDiagram:
     """All cells of a sweep, column by column."""
@@ -113,10 +116,12 @@ def run_sweep(
     except OSError as error:
         raise InputError(f"{folder}: cannot be written ({error}). Choose another.") from error
     wanted = [(setup, _cell_file(folder, setup, sweep.n_seeds)) for _, _, setup in sweep.setups()]
-    missing = [(setup, file) for setup, file in wanted if not file.exists()]
-    done = len(wanted) - len(missing)
+    # Whole numbers may make two values of an axis one cell: it is run once.
+    missing = {file: setup for setup, file in wanted if _read(file) is None}
+    n_reused = sum(file not in missing for _, file in wanted)
+    done = n_reused
     pending: dict[Future[dict[str, float]], Path] = {
-        executor.submit(run_cell, setup, sweep.n_seeds): file for setup, file in missing
+        executor.submit(run_cell, setup, sweep.n_seeds): file for file, setup in missing.items()
     }
     try:
         for future in as_completed(pending):
@@ -124,15 +129,16 @@ def run_sweep(
             done += 1
             if progress is not None:
                 progress(done, len(wanted))
-    finally:  # interrupted: what has not begun is dropped, what is written stays
-        for future in pending:
-            future.cancel()
+    finally:  # interrupted: what has not begun is dropped, what is done is kept
+        for future, file in pending.items():
+            if not future.cancel() and _succeeded(future) and not file.exists():
+                _write(file, future.result())
     points = [(a, b) for a in sweep.x.values for b in sweep.y.values]
     cells = tuple(
-        Cell(x=a, y=b, **json.loads(file.read_text(encoding="utf-8")))
+        Cell(x=a, y=b, **(_read(file) or {}))
         for (a, b), (_, file) in zip(points, wanted, strict=True)
     )
-    return PhaseDiagram(sweep=sweep, cells=cells, n_reused=len(wanted) - len(missing))
+    return PhaseDiagram(sweep=sweep, cells=cells, n_reused=n_reused)
 
 
 def run_cell(setup: Setup, n_seeds: int) -> dict[str, float]:
@@ -163,6 +169,19 @@ def _plain_setup(setup: Setup) -> dict[str, Any]:
 def _cell_file(folder: Path, setup: Setup, n_seeds: int) -> Path:
     what = json.dumps([VERSION, n_seeds, _plain_setup(setup)], sort_keys=True)
     return folder / f"cell-{hashlib.sha256(what.encode()).hexdigest()[:20]}.json"
+
+
+def _succeeded(future: Future[dict[str, float]]) -> bool:
+    return future.done() and not future.cancelled() and future.exception() is None
+
+
+def _read(file: Path) -> dict[str, float] | None:
+    """Return a cell's numbers; None where there is no cell yet, or something damaged it."""
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return data if isinstance(data, dict) and set(data) == MEASURED else None
 
 
 def _write(file: Path, data: dict[str, float]) -> None:

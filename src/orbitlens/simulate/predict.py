@@ -12,9 +12,15 @@ import torch
 from orbitlens._types import Tokens
 from orbitlens.checkpoint.model import Position
 from orbitlens.heads import Head
+from orbitlens.simulate.fields import checked_positions
 from orbitlens.simulate.outcome import Fate
 from orbitlens.simulate.system import Geometry, Mask, System
-from orbitlens.theory.certificates import Certificate, head_certificates, leader_certificate
+from orbitlens.theory.certificates import (
+    EQUALITY,
+    Certificate,
+    head_certificates,
+    leader_certificate,
+)
 from orbitlens.theory.maps import HeadMaps
 from orbitlens.theory.rates import LayerDrift
 
@@ -76,6 +82,8 @@ def predict(system: System, tokens: Tokens) -> Prediction:
     if not _is_plain(system):
         why = "the theorems and the closure are for free flows with softmax attention and no noise"
         return Prediction(fate=Fate.MIXED, source=Source.NONE, why=why, certificates=())
+    if system.positions is not None:  # added at the input: the start, and nothing after it
+        tokens = tokens + checked_positions(system, tokens.shape[0])
     heads = heads_of(system)
     maps = [HeadMaps.of(head) for head in heads]
     certificates = tuple(
@@ -133,10 +141,11 @@ def half_space_rate(
     an eigenvector of O^T U.
     """
     values, vectors = torch.linalg.eig(maps.value_out.T)
+    rounding = EQUALITY * maps.speed_limit  # below, an eigenvalue may be a zero
     best: float | None = None
     for k in range(values.numel()):
         rate = values[k].real.item()
-        if values[k].imag != 0 or rate <= 0 or (best is not None and rate <= best):
+        if values[k].imag != 0 or rate <= (best or rounding):
             continue
         w = maps.value @ vectors[:, k].real
         sides = tokens @ w

@@ -129,8 +129,18 @@ class System:
                 f"{list(self.w_v.shape)} and w_o {list(self.w_o.shape)}; expected heads x d_model "
                 "x d_head three times, then heads x d_head x d_model."
             )
-        for name in ("w_q", "w_k", "w_v", "w_o"):
-            if not torch.isfinite(getattr(self, name)).all():
+        h, d, r = shape
+        expected = {"b_q": (h, r), "b_k": (h, r), "drift": (d,), "alibi_slopes": (h,)}
+        for name, fits in expected.items():
+            found = getattr(self, name)
+            if found is not None and tuple(found.shape) != fits:
+                raise InputError(
+                    f"{name} has shape {list(found.shape)}; {h} heads of width {r} on tokens of "
+                    f"width {d} need {list(fits)}."
+                )
+        for name in ("w_q", "w_k", "w_v", "w_o", *expected, "positions"):
+            found = getattr(self, name)
+            if found is not None and not torch.isfinite(found).all():
                 raise InputError(f"{name} holds NaN or infinity.")
 
 
@@ -151,7 +161,8 @@ def system_of_heads(heads: Sequence[Head], *, drift: Tensor | None = None) -> Sy
     """Return the flow of heads side by side, as one layer repeated at every depth.
 
     Raises:
-        InputError: the heads have a score that is not bilinear (query-key norm, soft cap, clip).
+        InputError: the heads have a score that is not bilinear (query-key norm, soft cap, clip), or
+            a position encoding that the flow does not have.
     """
     if not heads:
         raise InputError("a system needs at least one head.")
@@ -160,6 +171,11 @@ def system_of_heads(heads: Sequence[Head], *, drift: Tensor | None = None) -> Sy
         raise InputError(
             "this head normalises, caps or clips its scores, which the flow does not have. "
             "Simulate a head of another model."
+        )
+    if first.position in {Position.T5_BIAS, Position.DISENTANGLED}:
+        raise InputError(
+            f"this head has the position encoding {first.position.value!r}, which the flow does "
+            "not have. Simulate a head of another model."
         )
     values = sum((h.value_shift for h in heads), torch.zeros(first.d_model, dtype=torch.float64))
     slopes = torch.tensor([h.alibi_slope for h in heads], dtype=torch.float64)
