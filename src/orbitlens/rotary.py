@@ -209,6 +209,39 @@ def plane_indices(rotation: Rotation) -> tuple[Int[Tensor, " pair"], Int[Tensor,
     return 2 * pairs, 2 * pairs + 1
 
 
+@dataclass(frozen=True)
+class Turning:
+    """How every coordinate of every token's vector turns: x -> x * cosine + x[partner] * sine."""
+
+    cosine: Float[Tensor, "tokens d_head"]  # 1 where a coordinate does not turn
+    sine: Float[Tensor, "tokens d_head"]  # with its sign
+    partner: Int[Tensor, " d_head"]
+
+    @classmethod
+    def of(cls, rotation: Rotation, n_tokens: int, d_head: int) -> "Turning":
+        """Tabulate the turns of `n_tokens` vectors of width `d_head`."""
+        positions = torch.arange(n_tokens, dtype=torch.float64)
+        angles = positions[:, None] * rotation.frequencies.cpu()
+        first, second = plane_indices(rotation)
+        cosine, sine = angles.new_ones(n_tokens, d_head), angles.new_zeros(n_tokens, d_head)
+        cosine[:, first] = cosine[:, second] = angles.cos() * rotation.factor
+        sine[:, second] = angles.sin() * rotation.factor
+        sine[:, first] = -sine[:, second]
+        partner = torch.arange(d_head)
+        partner[first], partner[second] = second, first
+        return cls(cosine, sine, partner)
+
+    def to(self, like: Tensor) -> "Turning":
+        """Return the tables in the type and on the device of `like`."""
+        return Turning(self.cosine.to(like), self.sine.to(like), self.partner.to(like.device))
+
+    def __call__(
+        self, vectors: Float[Tensor, "*any tokens d_head"]
+    ) -> Float[Tensor, "*any tokens d_head"]:
+        """Turn the vectors."""
+        return vectors * self.cosine + vectors[..., self.partner] * self.sine
+
+
 def rotate(
     vectors: Float[Tensor, "*any tokens d_head"], rotation: Rotation
 ) -> Float[Tensor, "*any tokens d_head"]:
@@ -219,12 +252,4 @@ def rotate(
     >>> bool(torch.allclose(turned.norm(dim=-1), torch.full((3,), 2.0, dtype=torch.float64)))
     True
     """
-    positions = torch.arange(vectors.shape[-2], dtype=torch.float64, device=vectors.device)
-    angles = positions[:, None] * rotation.frequencies.to(vectors.device)
-    cosine, sine = angles.cos() * rotation.factor, angles.sin() * rotation.factor
-    first, second = plane_indices(rotation)
-    turned = vectors.clone()
-    a, b = vectors[..., first], vectors[..., second]
-    turned[..., first] = a * cosine - b * sine
-    turned[..., second] = b * cosine + a * sine
-    return turned
+    return Turning.of(rotation, *vectors.shape[-2:]).to(vectors)(vectors)

@@ -20,8 +20,9 @@ from orbitlens.errors import InputError
 from orbitlens.heads import load_layer
 from orbitlens.simulate import kernel
 from orbitlens.simulate.compiled import kernel_system
-from orbitlens.simulate.fields import AttentionField, discrete_layer, make_field, visible_tokens
+from orbitlens.simulate.fields import AttentionField, discrete_layer, make_field
 from orbitlens.simulate.integrate import simulate
+from orbitlens.simulate.mixing import visible_tokens
 from orbitlens.simulate.system import (
     Geometry,
     Mask,

@@ -18,8 +18,7 @@ from slow_flow import normal, random_system, seeded, slow_flow
 
 def exponential(values):
     s = np.array(values, dtype=np.float64)
-    t = np.empty_like(s)
-    kernel.exp_in_place(s, t, t.view(np.int64), 0, s.size)
+    kernel._exponentiate(s, 0.0)
     return s
 
 
@@ -54,15 +53,14 @@ def test_the_exponential_at_its_edges():
 def test_the_exponential_of_positive_scores_serves_unnormalised_attention():
     x = np.linspace(0, 709, 50_001)
     assert relative_errors(x).max() < 3e-16
-    assert exponential([kernel.HIGHEST])[0] == math.inf
+    assert kernel.HIGHEST == 709.0
 
 
-def test_only_the_asked_part_of_a_row_is_changed():
-    s = np.full(6, -1.0)
-    t = np.empty(6)
-    kernel.exp_in_place(s, t, t.view(np.int64), 2, 4)
-    assert s.tolist() == [-1.0, -1.0, s[2], s[3], -1.0, -1.0]
-    assert s[2] == pytest.approx(math.exp(-1), rel=1e-15)
+def test_weights_and_their_sum_are_taken_relative_to_the_largest_score():
+    s = np.array([999.0, 1000.0, 998.0])
+    total = kernel._exponentiate(s, kernel._largest(s))
+    np.testing.assert_allclose(s, np.exp([-1.0, 0.0, -2.0]), rtol=1e-15)
+    assert total == pytest.approx(s.sum(), rel=1e-15)
 
 
 def test_scores_too_large_to_exponentiate_are_not_finite_and_never_garbage():

@@ -50,11 +50,11 @@ class Chart(Protocol):
 class RawChart:
     """Tokens as they are; on the sphere they are brought back to length 1 after each step."""
 
-    def __init__(self, system: System, n_tokens: int) -> None:
-        """Prepare the field for `n_tokens` tokens."""
+    def __init__(self, system: System, n_tokens: int, dtype: torch.dtype = torch.float64) -> None:
+        """Prepare the field for `n_tokens` tokens, with attention computed in `dtype`."""
         self.shape = (n_tokens, system.d_model)
         self.on_sphere = system.geometry.on_sphere
-        self.field = make_field(system, n_tokens)
+        self.field = make_field(system, n_tokens, compiled=True, dtype=dtype)
 
     def encode(self, tokens: Tokens, log_scale: float) -> Vector:
         """Return the tokens as a vector."""
@@ -87,10 +87,10 @@ class RawChart:
 class ScaledChart:
     """Tokens as exp(s) u, for free flows that run away."""
 
-    def __init__(self, system: System, n_tokens: int) -> None:
-        """Prepare the field for `n_tokens` tokens."""
+    def __init__(self, system: System, n_tokens: int, dtype: torch.dtype = torch.float64) -> None:
+        """Prepare the field for `n_tokens` tokens, with attention computed in `dtype`."""
         self.shape = (n_tokens, system.d_model)
-        self.attention = AttentionField(system, n_tokens)
+        self.attention = AttentionField(system, n_tokens, compiled=True, dtype=dtype)
 
     def encode(self, tokens: Tokens, log_scale: float) -> Vector:
         """Return u and s of the tokens."""

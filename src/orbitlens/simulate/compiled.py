@@ -49,12 +49,12 @@ def kernel_system(system: System, n_tokens: int) -> KernelSystem:
     flat, table = np.empty(0), np.empty((0, 0))
     cosine, sine, first, second = _rotary_tables(system, n_tokens)
     return KernelSystem(
-        w_q=_array(system.w_q),
-        w_k=_array(system.w_k),
-        w_v=_array(system.w_v),
-        w_o=_array(system.w_o),
-        b_q=table if system.b_q is None else _array(system.b_q),
-        b_k=table if system.b_k is None else _array(system.b_k),
+        w_q=_padded(system.w_q, -1),
+        w_k=_padded(system.w_k, -1),
+        w_v=_padded(system.w_v, -1),
+        w_o=_padded(system.w_o, -2),
+        b_q=table if system.b_q is None else _padded(system.b_q, -1),
+        b_k=table if system.b_k is None else _padded(system.b_k, -1),
         drift=flat if system.drift is None else _array(system.drift),
         slopes=flat if system.alibi_slopes is None else _array(system.alibi_slopes),
         cosine=cosine,
@@ -76,6 +76,13 @@ def _array(value: Tensor) -> Vector:
     return np.ascontiguousarray(value.double().numpy())
 
 
+def _padded(value: Tensor, dim: int) -> Vector:
+    """Return an array whose head width is rounded up to whole LANES, with zeros."""
+    extra = list(value.shape)
+    extra[dim] = -value.shape[dim] % kernel.LANES
+    return _array(torch.cat([value, value.new_zeros(extra)], dim=dim))
+
+
 def _geometry_bits(geometry: Geometry) -> int:
     return (
         kernel.ON_SPHERE * geometry.on_sphere
@@ -92,7 +99,7 @@ def _rotary_tables(
         return np.empty((0, 0)), np.empty((0, 0)), none, none
     rotation = resolve_rotary(system.rotary, n_tokens)
     places = torch.arange(n_tokens, dtype=torch.float64)
-    angles = places[:, None] * rotation.frequencies
+    angles = rotation.frequencies[:, None] * places
     first, second = plane_indices(rotation)
     return (
         _array(angles.cos() * rotation.factor),

@@ -27,7 +27,10 @@ from orbitlens.trajectory import Event, Status, Trajectory
 TIGHT = 1e-5  # tolerance from which the 8th-order method pays
 SPREAD_LIMIT = math.log(1e4)  # of scores: beyond, tokens are on their way out and change chart
 SMALLEST_TOLERANCE = 1e-13
+SMALLEST_SINGLE_TOLERANCE = 1e-6
+NOISY = 0.1  # share of the tolerance that rounding in single precision may take up
 SWITCHED = "tokens ran away: changed to the scaled chart"
+NOISE = "steps failed because of float32 rounding: went on in float64"
 STUCK = "the integrator stopped: steps became shorter than float64 can add"
 
 
@@ -59,6 +62,7 @@ class SimulationOptions:
     scaled_chart: bool | None = None  # None: change to it when tokens run away
     compiled: bool = True  # small systems go to the compiled integrator
     seed: int = 0  # of the noise
+    single: bool = False  # attention in float32, tokens in float64; for rtol from 1e-6 up
 
 
 def simulate(
@@ -75,7 +79,12 @@ def simulate(
     run = _Run(system, start, times, options)
     if not options.method.is_adaptive or system.noise > 0:
         run.fixed()
-    elif _eighth_order(options) and options.compiled and fits_kernel(system, len(start)):
+    elif (
+        _eighth_order(options)
+        and options.compiled
+        and not options.single
+        and fits_kernel(system, len(start))
+    ):
         run.compiled()
     else:
         run.adaptive()
@@ -97,13 +106,7 @@ def _start(system: System, tokens: Tokens, until: float, options: SimulationOpti
         raise InputError("the tokens hold NaN or infinity; expected finite numbers.")
     if not 0 < until < math.inf:
         raise InputError(f"the time to run is {until}; expected a positive, finite number.")
-    if not SMALLEST_TOLERANCE <= options.rtol < 1:
-        raise InputError(
-            f"a relative tolerance of {options.rtol} was asked for; float64 can meet "
-            f"{SMALLEST_TOLERANCE} to 1 (exclusive)."
-        )
-    if options.n_saved < 2 or options.max_steps < 1:
-        raise InputError("n_saved must be at least 2 and max_steps at least 1.")
+    _check_options(system, options)
     x = tokens.detach().double()
     if system.positions is not None and not system.reinjected:
         x = x + checked_positions(system, x.shape[0])
@@ -114,6 +117,23 @@ def _start(system: System, tokens: Tokens, until: float, options: SimulationOpti
             raise InputError("a token at the origin has no place on the sphere. Move it.")
         x = x / lengths(x)
     return x
+
+
+def _check_options(system: System, options: SimulationOptions) -> None:
+    if not SMALLEST_TOLERANCE <= options.rtol < 1:
+        raise InputError(
+            f"a relative tolerance of {options.rtol} was asked for; float64 can meet "
+            f"{SMALLEST_TOLERANCE} to 1 (exclusive)."
+        )
+    if options.single and options.rtol < SMALLEST_SINGLE_TOLERANCE:
+        raise InputError(
+            f"a relative tolerance of {options.rtol} was asked for with attention in float32, "
+            f"which can meet {SMALLEST_SINGLE_TOLERANCE} at best. Raise it, or compute in float64."
+        )
+    if options.single and (not options.method.is_adaptive or system.noise > 0):
+        raise InputError("attention in float32 is for the adaptive methods; leave `single` out.")
+    if options.n_saved < 2 or options.max_steps < 1:
+        raise InputError("n_saved must be at least 2 and max_steps at least 1.")
 
 
 @dataclass
@@ -131,6 +151,10 @@ class _Run:
     error: float = 0.0
     stopped_at: float | None = None
     blew_up: bool = False
+
+    def __post_init__(self) -> None:
+        """Start in the precision that was asked for."""
+        self.single = self.options.single
 
     # --- compiled ---
 
@@ -160,23 +184,29 @@ class _Run:
 
     def adaptive(self) -> None:
         """Step SciPy's solver from chart to chart until the time is up."""
-        t, y, chart = 0.0, None, self._first_chart()
-        tokens, log_scale = self.start, 0.0
+        t, tokens, log_scale = 0.0, self.start, 0.0
+        chart = self._first_chart()
         self.saved.append((self.start, 0.0))
         while t < self.times[-1] and self.stopped_at is None:
-            y = chart.encode(tokens, log_scale)
-            solver = self._solver(chart, t, y)
-            t, tokens, log_scale, switch = self._follow(solver, chart)
-            if switch:
-                chart = ScaledChart(self.system, self.start.shape[0])
-                self.events.append(Event(time=t, what=SWITCHED))
+            solver = self._solver(chart, t, chart.encode(tokens, log_scale))
+            t, tokens, log_scale, change = self._follow(solver, chart)
+            if change is None:
+                continue
+            self.events.append(Event(time=t, what=change))
+            self.single = self.single and change != NOISE
+            scaled = change == SWITCHED or isinstance(chart, ScaledChart)
+            chart = self._chart(scaled=scaled)
 
     def _first_chart(self) -> Chart:
-        n = self.start.shape[0]
         use_scaled = self.options.scaled_chart is True
         if use_scaled and self.system.geometry is not Geometry.FREE:
             raise InputError("the scaled chart is for free flows; other geometries stay bounded.")
-        return ScaledChart(self.system, n) if use_scaled else RawChart(self.system, n)
+        return self._chart(scaled=use_scaled)
+
+    def _chart(self, *, scaled: bool) -> Chart:
+        kind = ScaledChart if scaled else RawChart
+        dtype = torch.float32 if self.single else torch.float64
+        return kind(self.system, self.start.shape[0], dtype)
 
     def _solver(self, chart: Chart, t: float, y: Vector) -> OdeSolver:
         rtol, atol = chart.tolerances(self.options.rtol, y)
@@ -184,14 +214,16 @@ class _Run:
         with np.errstate(all="ignore"):
             return kind(chart.rate, t, y, self.times[-1], rtol=rtol, atol=atol)
 
-    def _follow(self, solver: OdeSolver, chart: Chart) -> tuple[float, Tokens, float, bool]:
-        """Step until the end, a change of chart, or the limit on steps."""
+    def _follow(self, solver: OdeSolver, chart: Chart) -> tuple[float, Tokens, float, str | None]:
+        """Step until the end, the limit on steps, or something has to change; say what."""
         while solver.status == "running":
             if self.n_steps >= self.options.max_steps:
                 self.stopped_at = float(solver.t)
                 break
+            evaluations = solver.nfev
             with np.errstate(all="ignore"):  # a stage that overflows makes the step shorter
                 solver.step()
+            failed = solver.nfev - evaluations > solver.n_stages
             if solver.status == "failed":
                 self._blow_up(float(solver.t), STUCK)
                 break
@@ -201,10 +233,26 @@ class _Run:
             tokens, log_scale = chart.decode(solver.y)
             if self._runs_away(chart, tokens, log_scale):
                 self.n_evaluations += solver.nfev
-                return float(solver.t), tokens, log_scale, True
+                return float(solver.t), tokens, log_scale, SWITCHED
+            if self.single and failed and self._is_noise(solver, chart):
+                self.n_evaluations += solver.nfev + 1
+                return float(solver.t), tokens, log_scale, NOISE
         self.n_evaluations += solver.nfev
         tokens, log_scale = chart.decode(solver.y)
-        return float(solver.t), tokens, log_scale, False
+        return float(solver.t), tokens, log_scale, None
+
+    def _is_noise(self, solver: OdeSolver, chart: Chart) -> bool:
+        """Say whether rounding, over the step just taken, takes up a good part of the tolerance.
+
+        A step that failed although it was short enough fails again however short it becomes:
+        rounding does not shrink as a power of it. Rounding is measured, by one float64 evaluation.
+        """
+        kind = ScaledChart if isinstance(chart, ScaledChart) else RawChart
+        exact = kind(self.system, self.start.shape[0])
+        wrong = exact.rate(solver.t, solver.y) - solver.f
+        allowed = solver.atol + solver.rtol * np.abs(solver.y)
+        relative = solver.h_previous * wrong / allowed
+        return bool(np.sqrt(np.mean(relative**2)) > NOISY)
 
     def _runs_away(self, chart: Chart, tokens: Tokens, log_scale: float) -> bool:
         free = self.system.geometry is Geometry.FREE and not self.system.unnormalised

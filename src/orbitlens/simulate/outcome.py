@@ -50,6 +50,8 @@ def cluster_labels(tokens: Tokens, radius: float) -> Int[Tensor, " tokens"]:
     """
     points = tokens.numpy()
     pairs = cKDTree(points).query_pairs(radius, output_type="ndarray")
+    if not len(pairs):
+        return torch.arange(len(points))
     ones = np.ones(len(pairs), dtype=np.int8)
     links = coo_array((ones, (pairs[:, 0], pairs[:, 1])), shape=(len(points), len(points)))
     return torch.from_numpy(connected_components(links, directed=False)[1].astype(np.int64))

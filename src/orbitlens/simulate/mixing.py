@@ -1,0 +1,199 @@
+"""Mixing: what each token takes up from the values of the tokens it sees.
+
+Enters: queries, keys and values of all heads. Leaves: sum_j p_ij v_j, by one of three ways that
+compute the same: compiled loops for narrow heads, which beat matrix products up to 16 coordinates;
+`scaled_dot_product_attention` at once where every token sees every other; the same in blocks of
+rows where tokens are hidden, which skips what nobody sees. Memory is linear in the tokens.
+"""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from orbitlens.simulate import kernel
+from orbitlens.simulate.system import Mask, System
+
+NARROW = 16  # widest head that the compiled loops take
+BLOCK = 128  # rows that are mixed together where tokens are hidden
+WORTH_A_THREAD = 50_000  # pairs of tokens
+
+Headed = Float[Tensor, "heads tokens d_head"]
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """How the tokens of a system see each other."""
+
+    n_tokens: int
+    mask: Mask
+    window: int | None
+    unnormalised: bool
+    slopes: Float[Tensor, " heads"] | None  # ALiBi's, times beta
+    compiled: bool  # narrow heads may go to the compiled loops, which have no gradients
+
+    @cached_property
+    def _band(self) -> Bool[Tensor, "block band"]:
+        """Which tokens a block of rows sees, counted from its first: one table for all blocks."""
+        around = slice(-self.n_tokens, self.n_tokens)
+        return _may_see(_offsets(slice(0, BLOCK), around), self.mask, self.window)
+
+    @classmethod
+    def of(cls, system: System, n_tokens: int, *, compiled: bool) -> "Mixing":
+        """Read off a system how its tokens mix."""
+        slopes = system.alibi_slopes
+        return cls(
+            n_tokens=n_tokens,
+            mask=system.mask,
+            window=system.window,
+            unnormalised=system.unnormalised,
+            slopes=None if slopes is None else system.beta * slopes,
+            compiled=compiled and system.d_head <= NARROW,
+        )
+
+    def __call__(self, q: Headed, k: Headed, v: Headed, scale: float) -> Headed:
+        """Return what every token takes up, in each head; scores are scale q k + slope (j - i)."""
+        if self.compiled and q.dtype == torch.float64:
+            return self._in_loops(q, k, v, scale)
+        if self.unnormalised:
+            return self._in_blocks(lambda rows, seen: self._exponential(q, k, v, scale, rows, seen))
+        if self.slopes is not None and scale > 0:
+            # slope j / scale as one more coordinate of the keys; what depends on i alone cancels.
+            places = torch.arange(self.n_tokens).to(k)
+            bias = (self.slopes.to(k) / scale)[:, None, None] * places[:, None]
+            q = torch.cat([q, torch.ones_like(q[..., :1])], dim=-1)
+            k = torch.cat([k, bias], dim=-1)
+        width = v.shape[-1]
+        v = F.pad(v, (0, q.shape[-1] - width))  # the kernel wants equal widths
+        return self._softmax(q[None], k[None], v[None], scale)[0, ..., :width]
+
+    def _softmax(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+        attend = F.scaled_dot_product_attention
+        if self.mask is Mask.FULL and self.window is None:
+            return attend(q, k, v, scale=scale)
+        if self.n_tokens <= BLOCK and self.window is None:
+            return attend(q, k, v, is_causal=True, scale=scale)
+        return self._in_blocks(
+            lambda rows, seen: attend(
+                q[..., rows, :],
+                k[..., seen, :],
+                v[..., seen, :],
+                self._visible(rows, seen),
+                scale=scale,
+            )
+        )
+
+    def _exponential(
+        self, q: Headed, k: Headed, v: Headed, scale: float, rows: slice, seen: slice
+    ) -> Float[Tensor, "heads rows d_head"]:
+        """Return sum_j exp(score_ij) v_j / n for some rows."""
+        scores = scale * (q[:, rows] @ k[:, seen].mT)
+        if self.slopes is not None:
+            offsets = (
+                torch.arange(seen.start, seen.stop) - torch.arange(rows.start, rows.stop)[:, None]
+            )
+            scores = scores + self.slopes.to(q)[:, None, None] * offsets
+        weights = torch.exp(scores) * self._visible(rows, seen)
+        return weights @ v[:, seen] / self.n_tokens
+
+    def _in_blocks(self, mix: Callable[[slice, slice], Tensor]) -> Tensor:
+        """Mix block after block of rows; each looks at the stretch of tokens that it sees."""
+        blocks = []
+        for begin in range(0, self.n_tokens, BLOCK):
+            end = min(begin + BLOCK, self.n_tokens)
+            low, high = 0, self.n_tokens
+            if self.window is not None:
+                low, high = max(0, begin - self.window + 1), min(high, end + self.window - 1)
+            if self.mask is Mask.CAUSAL:
+                high = end
+            blocks.append(mix(slice(begin, end), slice(low, high)))
+        return torch.cat(blocks, dim=-2)
+
+    def _visible(self, rows: slice, seen: slice) -> Bool[Tensor, "rows seen"]:
+        shift = self.n_tokens - rows.start
+        return self._band[: rows.stop - rows.start, seen.start + shift : seen.stop + shift]
+
+    def _in_loops(self, q: Headed, k: Headed, v: Headed, scale: float) -> Headed:
+        columns = [_columns(x) for x in (q, k, v)]
+        out = torch.empty_like(columns[0])
+        arrays = [x.numpy() for x in (*columns, out)]
+        slopes = torch.zeros(len(q)).double() if self.slopes is None else self.slopes
+        causal, window = self.mask is Mask.CAUSAL, self.window or 0
+
+        def run(rows: tuple[int, int]) -> None:
+            kernel.mix_heads(
+                *arrays[:3],
+                scale,
+                slopes.numpy(),
+                causal,
+                window,
+                self.unnormalised,
+                *rows,
+                arrays[3],
+            )
+
+        parts = self._parts(len(q))
+        if len(parts) == 1:
+            run(parts[0])
+        else:
+            list(_threads().map(run, parts))
+        return out[:, : v.shape[-1]].mT
+
+    def _parts(self, n_heads: int) -> list[tuple[int, int]]:
+        """Cut the rows of all heads into parts for the threads; causal rows differ in length."""
+        n_rows, n_threads = n_heads * self.n_tokens, torch.get_num_threads()
+        worth = n_rows * self.n_tokens // WORTH_A_THREAD
+        count = min(worth, 4 * n_threads) if n_threads > 1 and worth > 1 else 1
+        return list(pairwise(n_rows * part // count for part in range(count + 1)))
+
+
+def _columns(x: Headed) -> Float[Tensor, "heads lanes tokens"]:
+    """Return tokens as columns, the head's width filled up to whole lanes with zeros."""
+    extra = -x.shape[-1] % kernel.LANES
+    return F.pad(x.mT, (0, 0, 0, extra)).contiguous()
+
+
+def visible_tokens(n_tokens: int, mask: Mask, window: int | None) -> Bool[Tensor, "tokens tokens"]:
+    """Return which tokens j each token i sees.
+
+    >>> visible_tokens(3, Mask.CAUSAL, 2).int().tolist()
+    [[1, 0, 0], [1, 1, 0], [0, 1, 1]]
+    """
+    everyone = slice(0, n_tokens)
+    return _may_see(_offsets(everyone, everyone), mask, window)
+
+
+def _offsets(rows: slice, columns: slice) -> Int[Tensor, "rows columns"]:
+    return torch.arange(rows.start, rows.stop)[:, None] - torch.arange(columns.start, columns.stop)
+
+
+def _may_see(
+    offsets: Int[Tensor, "rows columns"], mask: Mask, window: int | None
+) -> Bool[Tensor, "rows columns"]:
+    visible = offsets >= 0 if mask is Mask.CAUSAL else torch.ones_like(offsets, dtype=torch.bool)
+    return visible if window is None else visible & (offsets.abs() < window)
+
+
+_pool: ThreadPoolExecutor | None = None
+
+
+def _threads() -> ThreadPoolExecutor:
+    global _pool
+    if _pool is None:
+        _pool = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="orbitlens-mixing")
+    return _pool
+
+
+def _forget_threads() -> None:
+    global _pool
+    _pool = None
+
+
+os.register_at_fork(after_in_child=_forget_threads)

@@ -1,0 +1,141 @@
+"""Three ways to mix values, one answer; and what they cost in memory."""
+
+import multiprocessing
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from orbitlens.simulate import mixing
+from orbitlens.simulate.mixing import BLOCK, Mixing, visible_tokens
+from orbitlens.simulate.system import Mask
+
+
+def heads(n_tokens, d_head, n_heads=2, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    shape = (3, n_heads, n_tokens, d_head)
+    return torch.randn(shape, generator=generator, dtype=torch.float64).unbind()
+
+
+def make(n_tokens, *, mask=Mask.FULL, window=None, slopes=None, unnormalised=False, compiled=False):
+    given = None if slopes is None else torch.tensor(slopes, dtype=torch.float64)
+    return Mixing(n_tokens, mask, window, unnormalised, given, compiled)
+
+
+def by_definition(mix, q, k, v, scale):
+    """Every weight, one matrix for each head."""
+    n = q.shape[1]
+    scores = scale * q @ k.mT
+    if mix.slopes is not None:
+        places = torch.arange(n, dtype=torch.float64)
+        scores = scores + mix.slopes[:, None, None] * (places - places[:, None])
+    hidden = ~visible_tokens(n, mix.mask, mix.window)
+    if mix.unnormalised:
+        return (scores.exp().masked_fill(hidden, 0.0) / n) @ v
+    return scores.masked_fill(hidden, -torch.inf).softmax(dim=-1) @ v
+
+
+@pytest.mark.parametrize("n_tokens", [1, 5, BLOCK, BLOCK + 1, 3 * BLOCK + 7])
+@pytest.mark.parametrize("window", [None, 1, 3, BLOCK + 2])
+@pytest.mark.parametrize("mask", list(Mask))
+@pytest.mark.parametrize("compiled", [False, True])
+def test_every_way_gives_the_definition(n_tokens, window, mask, compiled):
+    q, k, v = heads(n_tokens, 6)
+    for slopes in (None, (0.03, 0.002)):
+        for unnormalised in (False, True):
+            mix = make(
+                n_tokens,
+                mask=mask,
+                window=window,
+                slopes=slopes,
+                unnormalised=unnormalised,
+                compiled=compiled,
+            )
+            torch.testing.assert_close(
+                mix(q, k, v, 0.4), by_definition(mix, q, k, v, 0.4), rtol=1e-11, atol=1e-12
+            )
+
+
+def test_a_wrong_mask_would_be_noticed():
+    q, k, v = heads(300, 6)
+    causal, full = make(300, mask=Mask.CAUSAL), make(300)
+    assert (causal(q, k, v, 0.4) - by_definition(full, q, k, v, 0.4)).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 50.0, 1e4, 1e200])
+def test_scores_of_any_size_are_mixed(scale):
+    q, k, v = heads(40, 3)
+    mix = make(40, compiled=True)
+    torch.testing.assert_close(
+        mix(q, k, v, scale), by_definition(mix, q, k, v, scale), rtol=1e-9, atol=1e-9
+    )
+
+
+def test_no_temperature_means_equal_weights_whatever_the_slopes():
+    q, k, v = heads(9, 4)
+    mix = make(9, slopes=(0.0, 0.0))
+    torch.testing.assert_close(mix(q, k, v, 0.0), v.mean(dim=1, keepdim=True).expand_as(v))
+
+
+def test_threads_share_rows_without_gaps(monkeypatch):
+    monkeypatch.setattr(mixing, "WORTH_A_THREAD", 100)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    q, k, v = heads(101, 4, n_heads=3)
+    mix = make(101, mask=Mask.CAUSAL, compiled=True)
+    parts = mix._parts(3)
+    assert [row for begin, end in parts for row in range(begin, end)] == list(range(303))
+    assert len(parts) > 3
+    torch.testing.assert_close(mix(q, k, v, 0.4), by_definition(mix, q, k, v, 0.4))
+
+
+def mixed_in_a_child(queue):
+    q, k, v = heads(400, 4)
+    queue.put(make(400, compiled=True)(q, k, v, 0.4).sum().item())
+
+
+@pytest.mark.skipif(
+    "fork" not in multiprocessing.get_all_start_methods(), reason="this system cannot fork"
+)
+def test_a_forked_process_starts_threads_of_its_own():
+    q, k, v = heads(400, 4)
+    expected = make(400, compiled=True)(q, k, v, 0.4).sum().item()
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=mixed_in_a_child, args=(queue,))
+    child.start()
+    found = queue.get(timeout=60)
+    child.join()
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+GROWTH = """
+import re, sys, torch
+from pathlib import Path
+from orbitlens.simulate.mixing import Mixing
+from orbitlens.simulate.system import Mask
+
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
+
+def run(n):
+    q, k, v = torch.randn(3, 1, n, int(sys.argv[1]), dtype=torch.float64)
+    window, narrow = int(sys.argv[3]) or None, int(sys.argv[1]) <= 16
+    Mixing(n, Mask(sys.argv[2]), window, False, None, narrow)(q, k, v, 0.1)
+
+run(500)
+before = peak()
+run(16384)
+print(peak() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
+@pytest.mark.parametrize("width", [4, 20])
+@pytest.mark.parametrize(("mask", "window"), [("full", 0), ("causal", 0), ("full", 100)])
+def test_memory_grows_with_tokens_and_not_with_their_pairs(width, mask, window):
+    command = [sys.executable, "-c", GROWTH, str(width), mask, str(window)]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    table = 8 * 16384**2  # bytes of one weight for each pair
+    assert 0 < int(found.stdout) < 0.06 * table
