@@ -10,6 +10,7 @@ from torch import Tensor
 
 from orbitlens._types import Tokens
 from orbitlens.errors import InputError
+from orbitlens.measure.spectra import entropy_rank
 
 
 def mean_squared_distance(x: Tokens) -> float:
@@ -39,12 +40,36 @@ def mean_cosine(x: Tokens, *, centred: bool = False) -> float:
 
 def effective_rank(x: Tokens) -> float:
     """Return exp(H(s / sum s)) of the singular values s (Roy & Vetterli 2007); 0 for no tokens."""
-    s = torch.linalg.svdvals(x)
-    total = s.sum()
-    if total == 0:
-        return 0.0
-    p = s / total
-    return torch.exp(torch.special.entr(p).sum()).item()
+    return entropy_rank(torch.linalg.svdvals(x))
+
+
+def shuffled_cosine(x: Tokens, *, generator: torch.Generator) -> float:
+    """Return `mean_cosine` after shuffling each token's own coordinates: the floor of cosines.
+
+    It keeps every token's numbers and forgets their directions; what is left comes from a mean of
+    the coordinates that is not zero.
+    """
+    order = torch.rand(x.shape, generator=generator, dtype=x.dtype).argsort(dim=-1)
+    return mean_cosine(x.gather(-1, order))
+
+
+def cosine_clusters(x: Tokens, *, threshold: float = 0.9) -> int:
+    """Return the number of clusters of tokens linked by cosines of at least `threshold`.
+
+    Tokens and links form a graph; its connected components are counted. n^2 in time, not in memory.
+    """
+    u = x / x.norm(dim=-1, keepdim=True).clamp(min=1e-300)
+    unseen = torch.ones(x.shape[0], dtype=torch.bool)
+    count = 0
+    while bool(unseen.any()):
+        count += 1
+        front = unseen.nonzero()[:1, 0]
+        unseen[front] = False
+        while front.numel():
+            linked = ((u[front] @ u.T) >= threshold).any(dim=0) & unseen
+            unseen &= ~linked
+            front = linked.nonzero()[:, 0]
+    return count
 
 
 def rank_one_distance(x: Tokens) -> float:
