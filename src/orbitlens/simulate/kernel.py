@@ -189,22 +189,23 @@ def _turn(x, system):
 
 @no_type_check
 @njit(cache=True, fastmath=FAST)
-def _score_row(query, k, scale, slope, i, low, s):
-    """Write the scores of token i against the tokens low, low + 1, ... into s."""
+def _score_pair(first, second, k, scale, low, s, t):
+    """Write the scores of two queries against the tokens low, low + 1, ... into s and t."""
     high = low + s.size
-    for a in range(0, query.size, LANES):
-        q0, q1 = query[a] * scale, query[a + 1] * scale
-        q2, q3 = query[a + 2] * scale, query[a + 3] * scale
+    for a in range(0, first.size, LANES):
+        p0, p1 = scale * first[a], scale * first[a + 1]
+        p2, p3 = scale * first[a + 2], scale * first[a + 3]
+        q0, q1 = scale * second[a], scale * second[a + 1]
+        q2, q3 = scale * second[a + 2], scale * second[a + 3]
         k0, k1, k2, k3 = k[a, low:high], k[a + 1, low:high], k[a + 2, low:high], k[a + 3, low:high]
         if a == 0:
             for j in range(s.size):
-                s[j] = q0 * k0[j] + q1 * k1[j] + q2 * k2[j] + q3 * k3[j]
+                s[j] = p0 * k0[j] + p1 * k1[j] + p2 * k2[j] + p3 * k3[j]
+                t[j] = q0 * k0[j] + q1 * k1[j] + q2 * k2[j] + q3 * k3[j]
         else:
             for j in range(s.size):
-                s[j] += q0 * k0[j] + q1 * k1[j] + q2 * k2[j] + q3 * k3[j]
-    if slope != 0.0:
-        for j in range(s.size):
-            s[j] += slope * (low + j - i)
+                s[j] += p0 * k0[j] + p1 * k1[j] + p2 * k2[j] + p3 * k3[j]
+                t[j] += q0 * k0[j] + q1 * k1[j] + q2 * k2[j] + q3 * k3[j]
 
 
 @no_type_check
@@ -221,20 +222,54 @@ def _longest_column(x):
 
 @no_type_check
 @njit(cache=True, fastmath=FAST)
-def _weigh_row(s, v, low, total, mixed):
-    """Write the mean of the values under the weights s into `mixed`."""
+def _weigh_pair(s, t, v, low, first, second):
+    """Write the sums of values under the weights s and t into `first` and `second`."""
     high = low + s.size
-    for a in range(0, mixed.size, LANES):
+    for a in range(0, first.size, LANES):
         v0, v1, v2, v3 = v[a, low:high], v[a + 1, low:high], v[a + 2, low:high], v[a + 3, low:high]
-        m0, m1, m2, m3 = 0.0, 0.0, 0.0, 0.0
+        p0, p1, p2, p3 = 0.0, 0.0, 0.0, 0.0
+        q0, q1, q2, q3 = 0.0, 0.0, 0.0, 0.0
         for j in range(s.size):
-            weight = s[j]
-            m0 += weight * v0[j]
-            m1 += weight * v1[j]
-            m2 += weight * v2[j]
-            m3 += weight * v3[j]
-        mixed[a], mixed[a + 1] = m0 / total, m1 / total
-        mixed[a + 2], mixed[a + 3] = m2 / total, m3 / total
+            p, q = s[j], t[j]
+            p0 += p * v0[j]
+            p1 += p * v1[j]
+            p2 += p * v2[j]
+            p3 += p * v3[j]
+            q0 += q * v0[j]
+            q1 += q * v1[j]
+            q2 += q * v2[j]
+            q3 += q * v3[j]
+        first[a], first[a + 1], first[a + 2], first[a + 3] = p0, p1, p2, p3
+        second[a], second[a + 1], second[a + 2], second[a + 3] = q0, q1, q2, q3
+
+
+@no_type_check
+@njit(cache=True)
+def _sight(i, n, causal, window):
+    """Return the stretch of tokens that token i sees."""
+    low, high = 0, n
+    if causal:
+        high = i + 1
+    if window > 0:
+        low = max(0, i - window + 1)
+        high = min(high, i + window)
+    return low, high
+
+
+@no_type_check
+@njit(cache=True, fastmath=FAST)
+def _weigh_scores(s, visible_from, visible_to, slope, offset, small, unnormalised):
+    """Turn scores into weights, those of hidden tokens into (almost) nothing; return their sum."""
+    if slope != 0.0:
+        for j in range(s.size):
+            s[j] += slope * (offset + j)
+    s[:visible_from] = -math.inf
+    s[visible_to:] = -math.inf
+    if unnormalised:
+        for j in range(s.size):
+            s[j] = s[j] if s[j] <= HIGHEST else math.nan
+    top = 0.0 if small or unnormalised else _largest(s)
+    return _exponentiate(s, top)
 
 
 @no_type_check
@@ -242,33 +277,35 @@ def _weigh_row(s, v, low, total, mixed):
 def mix_rows(q, k, v, scale, slope, causal, window, unnormalised, begin, end, out):
     """Write what the tokens begin ... end - 1 take up from the values of one head into `out`.
 
-    Tokens are columns, and head widths multiples of LANES.
+    Tokens are columns, and head widths multiples of LANES. Two tokens are done at a time, so that
+    keys and values are read half as often; an odd last one is done twice.
     """
-    n = q.shape[1]
-    buffer = np.empty(n)
+    r, n = q.shape
+    buffers = np.empty((2, n))
     reach = scale * _longest_column(k)
-    for i in range(begin, end):
-        low, high = 0, n
-        if causal:
-            high = i + 1
-        if window > 0:
-            low = max(0, i - window + 1)
-            high = min(high, i + window)
-        s = buffer[: high - low]
-        _score_row(q[:, i], k, scale, slope, i, low, s)
-        total = float(n)
+    for i in range(begin, end, 2):
+        twin = min(i + 1, end - 1)
+        low, end_i = _sight(i, n, causal, window)
+        low_twin, high = _sight(twin, n, causal, window)
+        s, t = buffers[0, : high - low], buffers[1, : high - low]
+        _score_pair(q[:, i], q[:, twin], k, scale, low, s, t)
+        square = 0.0
+        for a in range(r):
+            square += q[a, i] * q[a, i] + q[a, twin] * q[a, twin]
+        # Scores known to be small need no shift. NaN fails the test, and stays NaN.
+        small = slope == 0.0 and reach * math.sqrt(square) < SMALL
+        total = _weigh_scores(s, 0, end_i - low, slope, low - i, small, unnormalised)
+        total_twin = _weigh_scores(
+            t, low_twin - low, high - low, slope, low - twin, small, unnormalised
+        )
+        _weigh_pair(s, t, v, low, out[:, i], out[:, twin])
+        part, part_twin = 1.0 / total, 1.0 / total_twin
         if unnormalised:
-            for j in range(s.size):
-                s[j] = s[j] if s[j] <= HIGHEST else math.nan
-            _exponentiate(s, 0.0)
-        else:
-            square = 0.0
-            for a in range(q.shape[0]):
-                square += q[a, i] * q[a, i]
-            # Scores known to be small need no shift. NaN fails the test, and stays NaN.
-            small = slope == 0.0 and reach * math.sqrt(square) < SMALL
-            total = _exponentiate(s, 0.0 if small else _largest(s))
-        _weigh_row(s, v, low, total, out[:, i])
+            part, part_twin = 1.0 / n, 1.0 / n
+        for a in range(r):
+            out[a, i] *= part
+            if twin > i:
+                out[a, twin] *= part_twin
 
 
 @no_type_check
@@ -595,3 +632,42 @@ def _coast(saved, n_saved, times, y, t, speed):
     for m in range(n_saved, times.size):
         y[last] = begin + speed * (times[m] - t)
         saved[m] = y
+
+
+# --- clusters --------------------------------------------------------------------------------
+
+
+@no_type_check
+@njit(cache=True, nogil=True)
+def flood(points, radius):
+    """Give neighbours the same label, and theirs, until none is left; then begin the next label.
+
+    Each token leaves the list of the unlabelled once: gathered tokens take linear time, scattered
+    ones quadratic, and memory is linear.
+    """
+    n, d = points.shape
+    labels = np.empty(n, dtype=np.int64)
+    unlabelled, edge = np.arange(n), np.empty(n, dtype=np.int64)
+    n_unlabelled, label = n, 0
+    while n_unlabelled > 0:
+        edge[0] = unlabelled[0]
+        unlabelled[0] = unlabelled[n_unlabelled - 1]
+        n_unlabelled, n_edge = n_unlabelled - 1, 1
+        while n_edge > 0:
+            n_edge -= 1
+            here = edge[n_edge]
+            labels[here] = label
+            m = 0
+            while m < n_unlabelled:
+                other, square = unlabelled[m], 0.0
+                for c in range(d):
+                    square += (points[here, c] - points[other, c]) ** 2
+                if square <= radius * radius:
+                    edge[n_edge] = other
+                    n_edge += 1
+                    n_unlabelled -= 1
+                    unlabelled[m] = unlabelled[n_unlabelled]
+                else:
+                    m += 1
+        label += 1
+    return labels

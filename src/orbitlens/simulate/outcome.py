@@ -10,12 +10,10 @@ from enum import StrEnum
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
-from scipy.spatial import cKDTree
 from torch import Tensor
 
 from orbitlens._types import Tokens
+from orbitlens.simulate import kernel
 from orbitlens.simulate.system import Geometry
 from orbitlens.trajectory import Status, Trajectory
 
@@ -48,13 +46,7 @@ def cluster_labels(tokens: Tokens, radius: float) -> Int[Tensor, " tokens"]:
     >>> cluster_labels(points, 0.1).tolist()
     [0, 0, 1]
     """
-    points = tokens.numpy()
-    pairs = cKDTree(points).query_pairs(radius, output_type="ndarray")
-    if not len(pairs):
-        return torch.arange(len(points))
-    ones = np.ones(len(pairs), dtype=np.int8)
-    links = coo_array((ones, (pairs[:, 0], pairs[:, 1])), shape=(len(points), len(points)))
-    return torch.from_numpy(connected_components(links, directed=False)[1].astype(np.int64))
+    return torch.from_numpy(kernel.flood(np.ascontiguousarray(tokens.double().numpy()), radius))
 
 
 def count_clusters(tokens: Tokens, radius: float) -> int:
