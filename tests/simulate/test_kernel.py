@@ -15,11 +15,13 @@ from orbitlens.simulate.examples import example_system
 from orbitlens.simulate.system import Geometry
 from slow_flow import normal, random_system, seeded, slow_flow
 
+U = np.uint64
+
 
 def exponential(values):
-    s = np.array(values, dtype=np.float64)
-    kernel._exponentiate(s, 0.0)
-    return s
+    rows = np.array([values], dtype=np.float64)
+    kernel._exponentiate(rows, U(0), U(0), U(len(values)), 0.0)
+    return rows[0]
 
 
 def relative_errors(x):
@@ -57,10 +59,11 @@ def test_the_exponential_of_positive_scores_serves_unnormalised_attention():
 
 
 def test_weights_and_their_sum_are_taken_relative_to_the_largest_score():
-    s = np.array([999.0, 1000.0, 998.0])
-    total = kernel._exponentiate(s, kernel._largest(s))
-    np.testing.assert_allclose(s, np.exp([-1.0, 0.0, -2.0]), rtol=1e-15)
-    assert total == pytest.approx(s.sum(), rel=1e-15)
+    rows = np.array([[2000.0, 999.0, 1000.0, 998.0, 2000.0]])
+    stretch = (U(0), U(1), U(4))
+    total = kernel._exponentiate(rows, *stretch, kernel._largest(rows, *stretch))
+    np.testing.assert_allclose(rows[0], [2000.0, *np.exp([-1.0, 0.0, -2.0]), 2000.0], rtol=1e-15)
+    assert total == pytest.approx(rows[0, 1:4].sum(), rel=1e-15)
 
 
 def test_scores_too_large_to_exponentiate_are_not_finite_and_never_garbage():

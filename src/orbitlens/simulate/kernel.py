@@ -21,6 +21,7 @@ Array = NDArray[np.float64]
 # Sums may be taken in any order; NaN and infinity stay what they are.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
 EXACT = {"contract"}  # reordering would undo the rounding trick of `exponential`
+U = np.uint64
 LANES = 4  # coordinates of a head that one pass over the tokens takes together
 LOWEST = -708.0  # of an exponent; below, the result is not a normal number
 HIGHEST = 709.0  # of an exponent; above, the result is not finite
@@ -114,23 +115,28 @@ def exponential(s):
     return _float_of(_bits_of(p) + (_bits_of(t) << 52))  # p times 2^k
 
 
+# Loops below count with unsigned numbers: a signed index might be negative, which Python counts
+# from the end, and the test for it keeps loops from being vectorised. Slices would do, but at 64
+# tokens making them takes as long as the arithmetic.
+
+
 @no_type_check
 @njit(cache=True, fastmath={"nnan", "nsz"})
-def _largest(s):
-    top = s[0]
-    for j in range(s.size):
-        top = max(top, s[j])
+def _largest(rows, m, low, high):
+    top = rows[m, low]
+    for j in range(low, high):
+        top = max(top, rows[m, j])
     return top
 
 
 @no_type_check
 @njit(cache=True, fastmath={"contract", "reassoc"})
-def _exponentiate(s, top):
-    """Replace s by exp(s - top) and return its sum."""
+def _exponentiate(rows, m, low, high, top):
+    """Replace s = rows[m, low:high] by exp(s - top) and return its sum."""
     total = 0.0
-    for j in range(s.size):
-        weight = exponential(s[j] - top)
-        s[j] = weight
+    for j in range(low, high):
+        weight = exponential(rows[m, j] - top)
+        rows[m, j] = weight
         total += weight
     return total
 
@@ -189,23 +195,23 @@ def _turn(x, system):
 
 @no_type_check
 @njit(cache=True, fastmath=FAST)
-def _score_pair(first, second, k, scale, low, s, t):
-    """Write the scores of two queries against the tokens low, low + 1, ... into s and t."""
-    high = low + s.size
-    for a in range(0, first.size, LANES):
-        p0, p1 = scale * first[a], scale * first[a + 1]
-        p2, p3 = scale * first[a + 2], scale * first[a + 3]
-        q0, q1 = scale * second[a], scale * second[a + 1]
-        q2, q3 = scale * second[a + 2], scale * second[a + 3]
-        k0, k1, k2, k3 = k[a, low:high], k[a + 1, low:high], k[a + 2, low:high], k[a + 3, low:high]
-        if a == 0:
-            for j in range(s.size):
-                s[j] = p0 * k0[j] + p1 * k1[j] + p2 * k2[j] + p3 * k3[j]
-                t[j] = q0 * k0[j] + q1 * k1[j] + q2 * k2[j] + q3 * k3[j]
+def _score_pair(q, i, twin, k, scale, low, high, rows):
+    """Write the scores of the tokens i and twin against low ... high - 1 into two rows."""
+    for a in range(U(0), U(q.shape[0]), U(LANES)):
+        b, c, d = a + U(1), a + U(2), a + U(3)
+        p0, p1, p2, p3 = scale * q[a, i], scale * q[b, i], scale * q[c, i], scale * q[d, i]
+        q0, q1 = scale * q[a, twin], scale * q[b, twin]
+        q2, q3 = scale * q[c, twin], scale * q[d, twin]
+        if a == U(0):
+            for j in range(low, high):
+                k0, k1, k2, k3 = k[a, j], k[b, j], k[c, j], k[d, j]
+                rows[U(0), j] = p0 * k0 + p1 * k1 + p2 * k2 + p3 * k3
+                rows[U(1), j] = q0 * k0 + q1 * k1 + q2 * k2 + q3 * k3
         else:
-            for j in range(s.size):
-                s[j] += p0 * k0[j] + p1 * k1[j] + p2 * k2[j] + p3 * k3[j]
-                t[j] += q0 * k0[j] + q1 * k1[j] + q2 * k2[j] + q3 * k3[j]
+            for j in range(low, high):
+                k0, k1, k2, k3 = k[a, j], k[b, j], k[c, j], k[d, j]
+                rows[U(0), j] += p0 * k0 + p1 * k1 + p2 * k2 + p3 * k3
+                rows[U(1), j] += q0 * k0 + q1 * k1 + q2 * k2 + q3 * k3
 
 
 @no_type_check
@@ -222,25 +228,26 @@ def _longest_column(x):
 
 @no_type_check
 @njit(cache=True, fastmath=FAST)
-def _weigh_pair(s, t, v, low, first, second):
-    """Write the sums of values under the weights s and t into `first` and `second`."""
-    high = low + s.size
-    for a in range(0, first.size, LANES):
-        v0, v1, v2, v3 = v[a, low:high], v[a + 1, low:high], v[a + 2, low:high], v[a + 3, low:high]
+def _weigh_pair(rows, v, low, high, i, twin, part, part_twin, out):
+    """Write the means of values under two rows of weights into the columns i and twin."""
+    for a in range(U(0), U(out.shape[0]), U(LANES)):
+        b, c, d = a + U(1), a + U(2), a + U(3)
         p0, p1, p2, p3 = 0.0, 0.0, 0.0, 0.0
         q0, q1, q2, q3 = 0.0, 0.0, 0.0, 0.0
-        for j in range(s.size):
-            p, q = s[j], t[j]
-            p0 += p * v0[j]
-            p1 += p * v1[j]
-            p2 += p * v2[j]
-            p3 += p * v3[j]
-            q0 += q * v0[j]
-            q1 += q * v1[j]
-            q2 += q * v2[j]
-            q3 += q * v3[j]
-        first[a], first[a + 1], first[a + 2], first[a + 3] = p0, p1, p2, p3
-        second[a], second[a + 1], second[a + 2], second[a + 3] = q0, q1, q2, q3
+        for j in range(low, high):
+            p, q = rows[U(0), j], rows[U(1), j]
+            v0, v1, v2, v3 = v[a, j], v[b, j], v[c, j], v[d, j]
+            p0 += p * v0
+            p1 += p * v1
+            p2 += p * v2
+            p3 += p * v3
+            q0 += q * v0
+            q1 += q * v1
+            q2 += q * v2
+            q3 += q * v3
+        out[a, i], out[b, i], out[c, i], out[d, i] = p0 * part, p1 * part, p2 * part, p3 * part
+        out[a, twin], out[b, twin] = q0 * part_twin, q1 * part_twin
+        out[c, twin], out[d, twin] = q2 * part_twin, q3 * part_twin
 
 
 @no_type_check
@@ -258,18 +265,22 @@ def _sight(i, n, causal, window):
 
 @no_type_check
 @njit(cache=True, fastmath=FAST)
-def _weigh_scores(s, visible_from, visible_to, slope, offset, small, unnormalised):
+def _weigh_scores(rows, m, low, high, sight, slope, i, small, unnormalised):
     """Turn scores into weights, those of hidden tokens into (almost) nothing; return their sum."""
+    for j in range(low, sight[0]):
+        rows[m, j] = -math.inf
+    for j in range(sight[1], high):
+        rows[m, j] = -math.inf
     if slope != 0.0:
-        for j in range(s.size):
-            s[j] += slope * (offset + j)
-    s[:visible_from] = -math.inf
-    s[visible_to:] = -math.inf
+        for j in range(sight[0], sight[1]):
+            rows[m, j] += slope * (j - i)
+    top = 0.0
     if unnormalised:
-        for j in range(s.size):
-            s[j] = s[j] if s[j] <= HIGHEST else math.nan
-    top = 0.0 if small or unnormalised else _largest(s)
-    return _exponentiate(s, top)
+        for j in range(low, high):
+            rows[m, j] = rows[m, j] if rows[m, j] <= HIGHEST else math.nan
+    elif not small:
+        top = _largest(rows, U(m), U(low), U(high))
+    return _exponentiate(rows, U(m), U(low), U(high), top)
 
 
 @no_type_check
@@ -281,31 +292,23 @@ def mix_rows(q, k, v, scale, slope, causal, window, unnormalised, begin, end, ou
     keys and values are read half as often; an odd last one is done twice.
     """
     r, n = q.shape
-    buffers = np.empty((2, n))
+    rows = np.empty((2, n))
     reach = scale * _longest_column(k)
     for i in range(begin, end, 2):
         twin = min(i + 1, end - 1)
-        low, end_i = _sight(i, n, causal, window)
-        low_twin, high = _sight(twin, n, causal, window)
-        s, t = buffers[0, : high - low], buffers[1, : high - low]
-        _score_pair(q[:, i], q[:, twin], k, scale, low, s, t)
+        sight, sight_twin = _sight(i, n, causal, window), _sight(twin, n, causal, window)
+        low, high = sight[0], sight_twin[1]
+        _score_pair(q, U(i), U(twin), k, scale, U(low), U(high), rows)
         square = 0.0
         for a in range(r):
             square += q[a, i] * q[a, i] + q[a, twin] * q[a, twin]
         # Scores known to be small need no shift. NaN fails the test, and stays NaN.
         small = slope == 0.0 and reach * math.sqrt(square) < SMALL
-        total = _weigh_scores(s, 0, end_i - low, slope, low - i, small, unnormalised)
-        total_twin = _weigh_scores(
-            t, low_twin - low, high - low, slope, low - twin, small, unnormalised
-        )
-        _weigh_pair(s, t, v, low, out[:, i], out[:, twin])
-        part, part_twin = 1.0 / total, 1.0 / total_twin
+        total = _weigh_scores(rows, 0, low, high, sight, slope, i, small, unnormalised)
+        total_twin = _weigh_scores(rows, 1, low, high, sight_twin, slope, twin, small, unnormalised)
         if unnormalised:
-            part, part_twin = 1.0 / n, 1.0 / n
-        for a in range(r):
-            out[a, i] *= part
-            if twin > i:
-                out[a, twin] *= part_twin
+            total = total_twin = float(n)
+        _weigh_pair(rows, v, U(low), U(high), U(i), U(twin), 1.0 / total, 1.0 / total_twin, out)
 
 
 @no_type_check
