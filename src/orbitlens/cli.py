@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orbitlens.cli_audit import audit
 from orbitlens.cli_flow import phase, simulate
 from orbitlens.cli_output import JsonOption, is_number, progress_bar, stderr, stdout, write_json
 from orbitlens.errors import InputError, OrbitlensError
@@ -35,6 +36,7 @@ DeviceOption = Annotated[
 ]
 
 
+app.command()(audit)
 app.command()(simulate)
 app.command()(phase)
 

@@ -1,0 +1,1 @@
+"""Order symmetry: what a model makes of its tokens' order, and by which mechanism."""
