@@ -11,7 +11,7 @@ from scipy.linalg import expm
 
 from orbitlens.errors import InputError
 from orbitlens.simulate.examples import example_system
-from orbitlens.simulate.integrate import Method, SimulationOptions, simulate
+from orbitlens.simulate.integrate import NOISE, Method, SimulationOptions, simulate
 from orbitlens.simulate.system import Geometry, Mask, system_of_maps
 from orbitlens.trajectory import Status
 from slow_flow import (
@@ -430,3 +430,43 @@ def test_examples_run_the_same_twice():
     first, second = (run(example_system("random", seed=3), tokens, 3.0) for _ in range(2))
     assert torch.equal(first.final, second.final)
     assert first.n_evaluations == second.n_evaluations
+
+
+# --- attention in single precision -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("mask", MASKS)
+def test_attention_in_float32_meets_its_tolerance(mask, encoding):
+    system, tokens = random_system(5, n=6, heads=2, biased=True, mask=mask, encoding=encoding)
+    exact = slow_flow(system, tokens, np.array([0.0, 0.6]))[-1]
+    found = run(system, tokens, 0.6, rtol=1e-5, n_saved=2, single=True)
+    error = relative_error(found.final, exact)
+    assert 1e-12 < error < 1e-4  # and it is float32 indeed: float64 at 1e-5 would be another path
+    assert found.unit_tokens.dtype == torch.float64
+    assert not found.events
+
+
+def test_float32_is_noticed_by_its_rounding():
+    system, tokens = random_system(5, n=6, heads=2)
+    double = run(system, tokens, 0.6, rtol=1e-6, n_saved=2, compiled=False)
+    single = run(system, tokens, 0.6, rtol=1e-6, n_saved=2, single=True)
+    assert 1e-10 < relative_error(single.final, double.final) < 1e-5
+
+
+def test_steps_that_fail_by_rounding_go_on_in_float64():
+    """Scores of 1e5 carry float32 rounding into the exponent: no step is short enough."""
+    system = replace(example_system("spiral", d_model=4), beta=3e4)
+    tokens = torch.randn(16, 4, dtype=torch.float64, generator=seeded(0))
+    noisy = run(system, tokens, 2.0, rtol=1e-6, single=True, scaled_chart=False)
+    assert NOISE in [event.what for event in noisy.events]
+    exact = run(system, tokens, 2.0, rtol=1e-9, scaled_chart=False)
+    assert relative_error(noisy.final, exact.final) < 1e-3
+
+
+def test_float32_refuses_what_it_cannot_do():
+    system, tokens = random_system(5, n=6)
+    with pytest.raises(InputError, match="can meet 1e-06 at best"):
+        run(system, tokens, 0.6, rtol=1e-7, single=True)
+    with pytest.raises(InputError, match="for the adaptive methods"):
+        run(system, tokens, 0.6, method=Method.RK4, step=0.1, single=True)
