@@ -96,7 +96,7 @@ def scan(
         peak_rss_bytes=peak_rss_bytes(),
     )
     return Scan(
-        model=_model_info(checkpoint),
+        model=model_info(checkpoint),
         layers=tuple(layers),
         cost=cost,
         flags=_flags(checkpoint, layers, options),
@@ -406,7 +406,8 @@ def _stack_flags(stack: Stack, options: ScanOptions) -> list[str]:
     return [text for text, applies in said.items() if applies]
 
 
-def _model_info(checkpoint: Checkpoint) -> ModelInfo:
+def model_info(checkpoint: Checkpoint) -> ModelInfo:
+    """Return what a checkpoint holds, as results state it."""
     stacks = tuple(
         StackInfo(
             name=stack.name,

@@ -30,11 +30,11 @@ def head_log_changes(
     *,
     total: float,
     cross: Float[Tensor, "d_model heads_width"],
-    mixed: Float[Tensor, "heads_width heads_width"],
+    mixed: Float[Tensor, "head d_head d_head"],
 ) -> list[float]:
     """Return ln of the factor by which each head alone changes the mean squared pair distance.
 
-    tr Cov(x + z_h w_o) / tr Cov(x), from tr Cov(x) = `total`, Cov(x, z) = `cross` and Cov(z) =
+    tr Cov(x + z_h w_o) / tr Cov(x), from tr Cov(x) = `total`, Cov(x, z) = `cross` and Cov(z_h) =
     `mixed`: nothing of size tokens is formed. A norm on attention's output acts on the sum of the
     heads, so a head's part is taken in front of it.
     """
@@ -43,6 +43,6 @@ def head_log_changes(
     for h, w_o in enumerate(output_blocks(layer)):
         here = slice(h * width, (h + 1) * width)
         moved = 2 * (cross[:, here].double() * w_o.T).sum()
-        spread = (mixed[here, here].double() * (w_o @ w_o.T)).sum()
+        spread = (mixed[h].double() * (w_o @ w_o.T)).sum()
         changes.append(torch.log1p((moved + spread) / total).item())
     return changes

@@ -1,9 +1,11 @@
 """How attention is shared out: sharpness, entropy, sinks, overlap.
 
 Enters: attention weights p of any number of heads, rows that sum to 1. Leaves: one number a head,
-means over the rows. A row that sees one token only is sharp by force and left out of none: causal
-models have one such row a context, and the closures have it too.
+means over the rows. The first row of a causal head sees one token only and is sharp by force; it
+counts like the others, here and in the closures.
 """
+
+from itertools import pairwise
 
 import torch
 from jaxtyping import Float
@@ -24,10 +26,10 @@ def attention_entropy(p: Patterns) -> PerHead:
 
 
 def sink_share(p: Patterns) -> PerHead:
-    """Return max_j of the mean over rows i > j (causal) or all i of p_ij: the largest sink.
+    """Return max_j of the mean of p_ij over the rows i that see j: the largest sink.
 
-    Rows that cannot see j are left out by dividing by the rows that give it any weight; a token
-    that only sees itself, the last column of a causal head, is not a sink.
+    Only tokens seen by at least half as many rows as the most seen one can be sinks: the last token
+    of a causal context, seen by itself alone, is none.
     """
     rows = (p > 0).sum(dim=-2)
     most = rows.amax(dim=-1, keepdim=True)
@@ -45,7 +47,7 @@ def overlap(p: Patterns) -> PerHead:
 def is_monotone(values: list[float], *, tolerance: float = 1e-9) -> str:
     """Return "rising", "falling", "constant" or "neither": the course of an energy over depth."""
     size = tolerance * max((abs(v) for v in values), default=0.0)
-    steps = [b - a for a, b in zip(values, values[1:], strict=False)]
+    steps = [b - a for a, b in pairwise(values)]
     if all(abs(step) <= size for step in steps):
         return "constant"
     if all(step >= -size for step in steps):

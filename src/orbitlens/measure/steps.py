@@ -56,15 +56,24 @@ def lyapunov_exponents(
     every step (Benettin et al. 1980): it turns into the direction that grows fastest, so that the
     mean over many steps tends to the top Lyapunov exponent.
     """
-    x = start
-    v = torch.randn(x.shape, generator=generator, dtype=x.dtype)
-    v = v / v.norm()
-    growth = []
+    x, v = start, random_tangent(start, generator)
+    growth: list[float] = []
     for step in steps:
-        x, v = torch.func.jvp(step, (x,), (v,))
-        size = v.norm()
-        if size == 0:  # the step forgets every direction that is left
-            return [*growth, -float("inf")]
-        growth.append(torch.log(size).item())
-        v = v / size
+        x, v, size = carried_tangent(step, x, v)
+        growth.append(size)
     return growth
+
+
+def random_tangent(x: Tokens, generator: torch.Generator) -> Tokens:
+    """Return a random unit tangent vector at x."""
+    v = torch.randn(x.shape, generator=generator, dtype=x.dtype)
+    return v / v.norm()
+
+
+def carried_tangent(step: Step, x: Tokens, v: Tokens) -> tuple[Tokens, Tokens, float]:
+    """Return step(x), the unit tangent that v becomes, and ln of its growth."""
+    after, moved = torch.func.jvp(step, (x,), (v,))  # type: ignore[misc]
+    size = moved.norm()
+    if size == 0:  # the step forgets this direction
+        return after, v, -float("inf")
+    return after, moved / size, torch.log(size).item()
