@@ -92,7 +92,9 @@ def generated_by(generators: Sequence[Sequence[int]] | Permutations) -> Group:
     return Group("generated", rows, lambda count, generator: _rattle(rows, count, generator))
 
 
-def _rattle(rows: Permutations, count: int, generator: torch.Generator) -> Permutations:
+def _rattle(
+    rows: Int[Tensor, "generators items"], count: int, generator: torch.Generator
+) -> Permutations:
     pool = [rows[k % len(rows)] for k in range(max(RATTLE_SIZE, len(rows)))]
     drawn = []
     for step in range(RATTLE_BURN_IN + count):

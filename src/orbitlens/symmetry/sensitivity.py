@@ -31,7 +31,7 @@ N_LAYER_SAMPLES = 8
 N_LAYER_SHUFFLES = 4
 
 
-Shuffles = Int[Tensor, "*samples count items"]
+Shuffles = Int[Tensor, "*samples each items"]
 
 
 @dataclass
