@@ -12,7 +12,8 @@ from orbitlens.symmetry.audit_result import Verdict, summary
 from orbitlens.symmetry.blocks import by_position, find_blocks, horizon
 from orbitlens.symmetry.checks import AuditError
 from orbitlens.symmetry.divergence import js_bits
-from orbitlens.symmetry.permutations import shuffles
+from orbitlens.symmetry.permutations import neighbour_swaps, shuffles
+from orbitlens.symmetry.prefix import can_share, swapped_predictions
 from orbitlens.symmetry.sensitivity import Bench, batches, compare, read_cell
 from orbitlens.symmetry.subject import Cell, make_subject, run
 from symmetry_subjects import faulty, subject_of, without_positions
@@ -189,3 +190,22 @@ def test_sensitivity_needs_a_mechanism(generator):
     perms = bench.each(shuffles(11, bench.movable, 3 * 5, generator))
     assert read_cell(bench, Cell.NOPE_FULL, perms).mean_js_bits < 1e-9
     assert read_cell(bench, Cell.PE_FULL, perms).mean_js_bits > 1e-3
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama-grouped", "opt", "gptj", "gpt_neo", "gpt_neox"])
+def test_shared_prefixes_change_no_number_and_run_fewer_tokens(name, generator):
+    subject, items = subject_of(name)
+    assert can_share(subject, subject.own_cell)
+    start, swapped, n_tokens = swapped_predictions(subject, items)
+    bench = Bench(subject=subject, items=items, generator=generator)
+    assert torch.allclose(start, run(subject, items, subject.own_cell).prediction, atol=1e-5)
+    for k, swap in enumerate(neighbour_swaps(11, bench.movable)):
+        alone = run(subject, items[:, swap], subject.own_cell).prediction
+        assert torch.allclose(swapped[:, k], alone, atol=1e-5)
+    assert n_tokens < 0.7 * items.numel() * (swapped.shape[1] + 1)
+
+
+@pytest.mark.parametrize("name", ["mistral", "bloom", "roberta", "gpt2-inverse-layer-scale"])
+def test_prefixes_are_not_shared_where_that_would_be_wrong(name):
+    subject, _ = subject_of(name)
+    assert not can_share(subject, subject.own_cell)

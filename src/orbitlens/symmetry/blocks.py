@@ -40,7 +40,7 @@ class Block:
 
 def by_position(bench: Bench) -> list[PositionReading]:
     """Return the effect of each neighbour swap, averaged over inputs that it changes."""
-    _, comparison = neighbour_effects(bench)
+    comparison = neighbour_effects(bench)
     moved = comparison.moved.mean(dim=0)
     total = (comparison.values * comparison.moved).mean(dim=0)
     means = total / moved.clamp_min(1e-12)

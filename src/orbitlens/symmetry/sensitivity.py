@@ -4,7 +4,7 @@ Enters: a subject, inputs and permutations. Leaves: one divergence for each inpu
 and its means: by cell, by layer, by swap distance, by position, by window and by n-gram.
 
 Cost: permutations run in batches, inputs that a permutation leaves as they were (repeated tokens)
-run once, and only the query's logits are computed.
+run once, only the query's logits are computed, and neighbour swaps share what lies before them.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,6 +23,7 @@ from orbitlens.symmetry.permutations import (
     swaps_at_distance,
     window_shuffles,
 )
+from orbitlens.symmetry.prefix import can_share, swapped_predictions
 from orbitlens.symmetry.subject import Cell, Subject, run
 
 BATCH_TOKENS = 2048  # tokens of one forward call: small enough for the cache of one core
@@ -48,6 +49,13 @@ class Cost:
         self.forward_calls += 1
         self.sequences += batch.shape[0]
         self.tokens += batch.shape[0] * batch.shape[1]
+
+    def count(self, calls: int, batch: int, tokens: int) -> None:
+        """Count forward calls of one batch that shared what they have in common."""
+        self.forward_calls += calls
+        self.sequences += calls * batch
+        self.asked += calls * batch
+        self.tokens += tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,7 +278,17 @@ def by_layer(bench: Bench) -> list[LayerReading]:
     ]
 
 
-def neighbour_effects(bench: Bench) -> tuple[Permutations, Comparison]:
-    """Return every swap of neighbours and what it does to each input."""
-    swaps = neighbour_swaps(bench.n_items, bench.movable)
-    return swaps, compare(bench, bench.subject.own_cell, swaps)
+def neighbour_effects(bench: Bench) -> Comparison:
+    """Return what each swap of neighbours does to each input; prefixes are shared if possible."""
+    subject, cell = bench.subject, bench.subject.own_cell
+    if not can_share(subject, cell):
+        return compare(bench, cell, neighbour_swaps(bench.n_items, bench.movable))
+    values, worst = [], 0.0
+    for group in batches(bench.items):
+        before, after, n_tokens = swapped_predictions(subject, group)
+        values.append(js_bits(before[:, None].expand_as(after), after))
+        worst = max(worst, float((after - before[:, None]).abs().max()))
+        bench.cost.count(after.shape[1] + 1, len(group), n_tokens)
+    pairs = bench.items[:, bench.movable.start : bench.movable.stop]
+    moved = (pairs[:, 1:] != pairs[:, :-1]).double()
+    return Comparison(values=torch.cat(values), max_difference=worst, moved=moved)

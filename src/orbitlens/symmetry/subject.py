@@ -211,17 +211,17 @@ def _arguments(
     elif positions is not None:
         raise InputError(f"{subject.family}: this model takes no position ids.")
     if feed.mask is not None:
-        arguments[feed.mask] = _mask_argument(subject, items, cell)
+        arguments[feed.mask] = mask_argument(subject, items.shape[0], n_items, cell)
     return arguments
 
 
-def _mask_argument(subject: Subject, items: Tensor, cell: Cell) -> Any:  # noqa: ANN401
+def mask_argument(subject: Subject, batch: int, n_items: int, cell: Cell) -> Any:  # noqa: ANN401
     """Return the additive 4-D mask, or one for each type of layer where the model takes that."""
-    config, batch = subject.model.config, items.shape[0]
+    config = subject.model.config
     dtype = next(subject.model.parameters()).dtype
 
     def additive(window: int | None) -> Tensor:
-        visible = _visible(subject, items.shape[1], cell, window=window)
+        visible = _visible(subject, n_items, cell, window=window)
         mask = torch.zeros(visible.shape, dtype=dtype)
         mask.masked_fill_(~visible, torch.finfo(dtype).min)
         return mask.expand(batch, 1, *visible.shape)
