@@ -15,6 +15,7 @@ from torch import Tensor
 
 from orbitlens.attention import position_bias, visible_tokens
 from orbitlens.heads import AttentionLayer, Head
+from orbitlens.measure.heads import seen_tokens
 from orbitlens.measure.tally import LayerTally
 from orbitlens.rotary import Turning, mean_rotation, resolve_rotary
 from orbitlens.theory.maps import HeadMaps
@@ -102,7 +103,7 @@ def frozen_closure(tally: LayerTally) -> ClosurePrediction:
     alike = [c for c in tally.kept if c.shape == tally.kept[0].shape]
     x = torch.stack(alike[:N_QUERIED])
     chosen = torch.linspace(0, x.shape[1] - 1, min(N_QUERIES, x.shape[1])).long()
-    queries = layer.normalise(x)[:, chosen]
+    queries = seen_tokens(layer, x)[:, chosen]
     base, moved = x[:, chosen], x[:, chosen].clone()
     noise_total, changes, sharp = 0.0, [], []
     for h, head in enumerate(layer):

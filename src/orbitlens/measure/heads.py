@@ -8,7 +8,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitlens.heads import AttentionLayer
+from orbitlens.heads import AttentionLayer, normalised
+
+
+def seen_tokens(
+    layer: AttentionLayer, x: Float[Tensor, "*any d_model"]
+) -> Float[Tensor, "*any d_model"]:
+    """Return tokens as the heads see them: `AttentionLayer.normalise` of any number of contexts."""
+    kind = layer.stack.norm
+    return x if kind is None else normalised(x, kind, layer.stack.norm_epsilon)
 
 
 def head_contributions(

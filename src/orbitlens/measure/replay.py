@@ -70,8 +70,11 @@ class Blocks:
         """Keep one call of one block (a forward pre-hook)."""
         named = dict(kwargs)
         x = args[0] if args else named.pop("hidden_states")
+        # A block that is called again must not find its own first call in the cache.
+        rest = tuple(None if _is_cache(value) else value for value in args[1:])
+        named = {name: None if _is_cache(value) else value for name, value in named.items()}
         self.states.append(x)
-        self._calls.append((block, args[1:], named))
+        self._calls.append((block, rest, named))
 
     def field(self, layer: int) -> Field:
         """Return x -> block(x) - x of a layer."""
@@ -82,6 +85,10 @@ class Blocks:
             return (out[0] if isinstance(out, tuple) else out) - x
 
         return drift
+
+
+def _is_cache(value: object) -> bool:
+    return hasattr(value, "get_seq_length")
 
 
 @contextmanager

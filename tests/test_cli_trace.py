@@ -1,0 +1,152 @@
+"""`orbitlens trace`: what it prints, what it writes, and what it refuses with exit code 2."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from orbitlens.cli import app
+from orbitlens.errors import InputError
+from tiny_models import CASES, build
+
+BY_NAME = {case.name: case for case in CASES}
+IDS = " ".join(str(3 + k % 30) for k in range(12))
+
+
+@pytest.fixture(scope="module")
+def folder_of(tmp_path_factory):
+    known = {}
+
+    def get(name):
+        if name not in known:
+            known[name] = tmp_path_factory.mktemp(name)
+            build(BY_NAME[name]).float().save_pretrained(known[name])
+        return str(known[name])
+
+    return get
+
+
+@pytest.fixture
+def ids_file(tmp_path):
+    file = tmp_path / "ids.txt"
+    rows = torch.randint(3, 39, (8, 12), generator=torch.Generator().manual_seed(0))
+    file.write_text("\n".join(" ".join(map(str, row)) for row in rows.tolist()))
+    return str(file)
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["trace", *arguments], catch_exceptions=True)
+
+
+def test_a_report_fits_80_columns_and_says_what_attention_does(folder_of, ids_file):
+    result = run(folder_of("llama-grouped"), "--tokens", ids_file)
+    assert result.exit_code == 0, result.output
+    assert "attention" in result.output.lower()
+    assert "over depth" in result.output
+    assert all(len(line) <= 80 for line in result.output.splitlines())
+
+
+def test_json_and_save_hold_what_the_docs_promise(folder_of, ids_file, tmp_path):
+    json_file, folder = tmp_path / "t.json", tmp_path / "saved"
+    model = folder_of("llama-grouped")
+    result = run(model, "--tokens", ids_file, "--json", str(json_file), "--save", str(folder))
+    assert result.exit_code == 0, result.output
+    data = json.loads(json_file.read_text())
+    assert {"layers", "agreement", "self_check", "cost"} <= set(data)
+    assert {"pearson", "spearman", "sign", "per_closure"} <= set(data["agreement"])
+    layer = data["layers"][0]
+    wanted = {"measured_log_change", "predicted_log_change", "simulated_log_change"}
+    assert wanted <= set(layer["attention"])
+    assert {"head", "measured", "predicted"} <= set(layer["heads"][0])
+    check = {"max_logit_difference", "dtype", "mask", "seeds", "versions"}
+    assert check <= set(data["self_check"])
+    assert json.loads((folder / "trace.json").read_text())["layers"] == data["layers"]
+    scan = CliRunner().invoke(
+        app, ["scan", model, "--covariance", str(folder / "covariances.safetensors")]
+    )
+    assert scan.exit_code == 0, scan.output
+    assert "with data" in scan.output
+
+
+def test_controls_shuffled_tokens_and_an_untrained_twin(folder_of, ids_file, tmp_path):
+    file = tmp_path / "t.json"
+    model = folder_of("llama-grouped")
+    result = run(model, "--tokens", ids_file, "--twin", "--shuffle", "--json", str(file))
+    assert result.exit_code == 0, result.output
+    assert "untrained twin" in result.output
+    data = json.loads(file.read_text())
+    assert len(data["twin"]["layers"]) == len(data["layers"])
+    plain = tmp_path / "p.json"
+    run(model, "--tokens", ids_file, "--json", str(plain))
+    now = json.loads(plain.read_text())["layers"][0]["attention"]["measured_log_change"]
+    assert now != data["layers"][0]["attention"]["measured_log_change"]
+    assert now != data["twin"]["layers"][0]["attention"]["measured_log_change"]
+
+
+REFUSED = [
+    ("llama", ["--tokens", "1,2,99,4"], "99 is out of range"),
+    ("llama", ["--tokens", "1,2,3"], "at least 4"),
+    ("llama", ["--tokens", " ".join(["3"] * 80)], "80 tokens and the model 64 positions"),
+    ("llama", ["--tokens", "1,x"], "no token id"),
+    ("llama", [], "Pass ids: --tokens"),
+    ("llama", ["--tokens", IDS, "--batch", "0"], "at least 1"),
+    ("llama", ["--tokens", IDS, "--context", "100"], "--context 64 or less"),
+    ("llama", ["--tokens", IDS, "--text", "a.txt"], "give one of them"),
+    ("llama", ["--images", "a.npy"], "reads text"),
+    ("vit", ["--text", "a.txt"], "--images"),
+    ("vit", ["--images", "missing.npy"], "cannot be read"),
+    ("vit", ["--images", "a.npy", "--normalise", "1"], "two numbers"),
+    ("whisper", [], "input_features"),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "said"), REFUSED)
+def test_bad_input_is_refused_with_advice(folder_of, name, arguments, said):
+    result = run(folder_of(name), *arguments)
+    assert isinstance(result.exception, InputError)
+    assert said in str(result.exception)
+
+
+def test_the_command_ends_with_code_2_and_no_traceback(folder_of):
+    command = [sys.executable, "-m", "orbitlens.cli", "trace", folder_of("llama")]
+    done = subprocess.run(
+        [*command, "--tokens", "1,2,99,4"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("orbitlens: token id 99")
+
+
+def test_a_short_text_and_a_wrong_encoding_are_refused(shared_model, tmp_path):
+    model = str(shared_model("stories260K-llama-hf"))
+    short = tmp_path / "short.txt"
+    short.write_text("Once")
+    result = run(model, "--text", str(short))
+    assert "too short" in str(result.exception)
+    latin = tmp_path / "latin.txt"
+    latin.write_bytes("Größe ".encode("latin-1") * 50)
+    assert "not UTF-8" in str(run(model, "--text", str(latin)).exception)
+
+
+def test_the_packages_own_passage_is_the_default_text(shared_model):
+    result = run(str(shared_model("stories260K-llama-hf")), "--max-tokens", "600")
+    assert result.exit_code == 0, result.output
+    assert "spreads tokens in every layer" in result.output
+
+
+def test_images_of_the_wrong_size_are_refused(folder_of, tmp_path):
+    import numpy as np
+
+    np.save(tmp_path / "a.npy", np.zeros((4, 1, 9, 9)))
+    result = run(folder_of("vit"), "--images", str(tmp_path / "a.npy"))
+    assert "takes [1, 12, 12]" in str(result.exception)
+    np.save(tmp_path / "b.npy", np.random.default_rng(0).normal(size=(4, 1, 12, 12)))
+    assert run(folder_of("vit"), "--images", str(tmp_path / "b.npy")).exit_code == 0
