@@ -266,8 +266,8 @@ def _sight(i, n, causal, window):
 
 @no_type_check
 @njit(cache=True, fastmath=FAST)
-def _weigh_scores(rows, m, low, high, sight, slope, i, small, unnormalised):
-    """Turn scores into weights, those of hidden tokens into (almost) nothing; return their sum."""
+def _shape_scores(rows, m, low, high, sight, slope, i, small, unnormalised):
+    """Hide what token i does not see, add its biases, and return what to shift its scores by."""
     for j in range(low, sight[0]):
         rows[m, j] = -math.inf
     for j in range(sight[1], high):
@@ -275,13 +275,10 @@ def _weigh_scores(rows, m, low, high, sight, slope, i, small, unnormalised):
     if slope != 0.0:
         for j in range(sight[0], sight[1]):
             rows[m, j] += slope * (j - i)
-    top = 0.0
     if unnormalised:
         for j in range(low, high):
             rows[m, j] = rows[m, j] if rows[m, j] <= HIGHEST else math.nan
-    elif not small:
-        top = _largest(rows, U(m), U(low), U(high))
-    return _exponentiate(rows, U(m), U(low), U(high), top)
+    return 0.0 if small or unnormalised else _largest(rows, U(m), U(low), U(high))
 
 
 @no_type_check
@@ -305,8 +302,10 @@ def mix_rows(q, k, v, scale, slope, causal, window, unnormalised, begin, end, ou
             square += q[a, i] * q[a, i] + q[a, twin] * q[a, twin]
         # Scores known to be small need no shift. NaN fails the test, and stays NaN.
         small = slope == 0.0 and reach * math.sqrt(square) < SMALL
-        total = _weigh_scores(rows, 0, low, high, sight, slope, i, small, unnormalised)
-        total_twin = _weigh_scores(rows, 1, low, high, sight_twin, slope, twin, small, unnormalised)
+        top = _shape_scores(rows, 0, low, high, sight, slope, i, small, unnormalised)
+        top_twin = _shape_scores(rows, 1, low, high, sight_twin, slope, twin, small, unnormalised)
+        total = _exponentiate(rows, U(0), U(low), U(high), top)
+        total_twin = _exponentiate(rows, U(1), U(low), U(high), top_twin)
         if unnormalised:
             total = total_twin = float(n)
         _weigh_pair(rows, v, U(low), U(high), U(i), U(twin), 1.0 / total, 1.0 / total_twin, out)
