@@ -3,8 +3,8 @@
     python benchmarks/audit.py MODEL [--text FILE] [--samples 64] [--permutations 64] [--json FILE]
 
 Both sides measure the same inputs under the same permutations; the run stops if their divergences
-differ by 1e-5 bits (float32). One call a permutation is timed on some of the inputs and scaled up; the whole
-audit is timed once, in full. The goals: five times as fast, and a 260K-parameter model in 30 s.
+differ by 1e-5 bits (float32). They are compared on a few inputs; the whole audit is timed once, in
+full. The goals: five times as fast, and a 260K-parameter model in 30 s.
 """
 
 import argparse

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from orbitlens.headmap import ScanOptions, scan
     from orbitlens.heads import AttentionLayer, Head, load_layer, make_head, position_table
     from orbitlens.scan_result import Scan
+    from orbitlens.symmetry.defect import assert_equivariant, assert_invariant, permutation_defect
     from orbitlens.theory.certificates import head_certificates
     from orbitlens.theory.positional import positional_drift, rotary_effect
     from orbitlens.theory.rates import head_rates, layer_rates, predicted_log_change
@@ -30,12 +31,15 @@ _HOMES = {
     "OrbitlensError": "errors",
     "Scan": "scan_result",
     "ScanOptions": "headmap",
+    "assert_equivariant": "symmetry.defect",
+    "assert_invariant": "symmetry.defect",
     "head_certificates": "theory.certificates",
     "head_rates": "theory.rates",
     "layer_rates": "theory.rates",
     "load_checkpoint": "checkpoint.load",
     "load_layer": "heads",
     "make_head": "heads",
+    "permutation_defect": "symmetry.defect",
     "position_table": "heads",
     "positional_drift": "theory.positional",
     "predicted_log_change": "theory.rates",
@@ -50,12 +54,15 @@ __all__ = [
     "OrbitlensError",
     "Scan",
     "ScanOptions",
+    "assert_equivariant",
+    "assert_invariant",
     "head_certificates",
     "head_rates",
     "layer_rates",
     "load_checkpoint",
     "load_layer",
     "make_head",
+    "permutation_defect",
     "position_table",
     "positional_drift",
     "predicted_log_change",

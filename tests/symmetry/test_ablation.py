@@ -8,9 +8,16 @@ from orbitlens.errors import InputError, UnknownFamilyError
 from orbitlens.symmetry.checks import AuditError, verify
 from orbitlens.symmetry.feeds import FEEDS, Kind, feed_of
 from orbitlens.symmetry.permutations import shuffles
-from orbitlens.symmetry.subject import Cell, image_of_patches, patches_of_images, run, run_plain
+from orbitlens.symmetry.subject import (
+    Cell,
+    image_of_patches,
+    make_subject,
+    patches_of_images,
+    run,
+    run_plain,
+)
 from symmetry_subjects import BY_NAME, TOWERS, faulty, subject_of, without_positions
-from tiny_models import float64
+from tiny_models import BERT, Case, build, float64
 
 EXACT = 1e-10
 NOT_RUN = {"gemma3"}  # scan's name for the text part of a model that also sees images
@@ -71,6 +78,29 @@ def test_s2_one_causal_layer_without_encoding_is_order_blind_and_two_are_not(
             return
         assert defect(one, items, Cell.NOPE_CAUSAL, generator) <= EXACT
         assert defect(two, items, Cell.NOPE_CAUSAL, generator) > 1e-4
+
+
+def deberta(**changes):
+    config = {**BERT, "relative_attention": True, "pos_att_type": ["c2p", "p2c"], **changes}
+    model = build(Case("deberta", "DebertaV2ForMaskedLM", config))
+    return make_subject(model), torch.randint(3, 39, (2, 11))
+
+
+def test_relative_position_terms_are_switched_off_too(generator):
+    subject, items = deberta(position_biased_input=False)
+    with float64():
+        assert defect(subject, items, Cell.NOPE_FULL, generator) <= EXACT
+        assert defect(subject, items, Cell.PE_FULL, generator) > 1e-3
+        assert all(check.passed for check in verify(subject, items, generator=generator))
+
+
+def test_a_convolution_over_tokens_is_not_ablatable(generator):
+    subject, items = deberta(conv_kernel_size=3, conv_act="gelu")
+    assert subject.cells == (Cell.PE_FULL,)
+    assert all(check.passed for check in verify(subject, items, generator=generator))
+    assert "convolves neighbouring tokens" in subject.obstacle(Cell.NOPE_FULL)
+    with pytest.raises(InputError, match="encoding not ablatable"):
+        run(subject, items, Cell.NOPE_FULL)
 
 
 def test_a_sliding_window_breaks_s2(generator):

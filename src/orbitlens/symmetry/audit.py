@@ -37,7 +37,7 @@ from orbitlens.symmetry.sensitivity import (
 from orbitlens.symmetry.slices import read_slices
 from orbitlens.symmetry.subject import Cell, Subject, make_subject
 
-N_DETAIL = 8  # permutations of each swap distance, window and n-gram size
+N_DETAIL = 4  # permutations an input of each swap distance, window and n-gram size
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -192,12 +192,17 @@ def _shares(audit: Audit) -> str:
 
 
 def _cancelled(audit: Audit) -> str:
-    parts = [audit.cells[cell.value] for cell in (Cell.PE_FULL, Cell.NOPE_CAUSAL)]
-    values = [value_of(part) for part in parts if part is not None]
+    parts = {Cell.PE_FULL: "its mask", Cell.NOPE_CAUSAL: "its encoding"}
+    values = {
+        name: value_of(reading)
+        for cell, name in parts.items()
+        if (reading := audit.cells[cell.value]) is not None
+    }
+    name = max(values, key=lambda key: values[key])
     return (
-        f"Shuffling earlier tokens moves the prediction by only {_amount(audit)}, though a part of "
-        f"the model alone would move it by {max(values):.3g}: encoding and mask cancel, and shares "
-        "mean little"
+        f"Shuffling earlier tokens moves the prediction by only {_amount(audit)}; without {name} "
+        f"it would move by {values[name]:.2g}. What one mechanism tells about order the other "
+        "undoes, so shares mean little"
     )
 
 

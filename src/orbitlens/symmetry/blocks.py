@@ -14,7 +14,7 @@ from orbitlens.symmetry.permutations import shuffles
 from orbitlens.symmetry.sensitivity import Bench, compare, mean_of, neighbour_effects
 
 FREE_SHARE = 0.01  # of the model's order sensitivity: a swap that does less counts as free
-N_BLOCK_SHUFFLES = 16
+N_BLOCK_SHUFFLES = 8
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -155,5 +155,5 @@ def _deberta(feed: Feed, config: Any) -> Feed:  # noqa: ANN401
     feed = replace(feed, shift_matters=bool(config.position_biased_input))
     if getattr(config, "conv_kernel_size", 0):
         reason = "its first layer convolves neighbouring tokens, which no switch takes out"
-        feed = replace(feed, obstacle_encoding=reason)
+        feed = replace(feed, obstacle_encoding=reason, obstacle_mask=reason)
     return feed

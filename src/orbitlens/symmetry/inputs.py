@@ -117,7 +117,8 @@ def text_inputs(
             "text or a smaller --length."
         )
     starts = torch.randperm(len(ids) - inner + 1, generator=generator)[:n_samples]
-    rows = [front + ids[s : s + inner] + back for s in starts.tolist()]
+    # In the text's order: inputs that probes hold out then overlap with no more than one or two.
+    rows = [front + ids[s : s + inner] + back for s in sorted(starts.tolist())]
     notes = list(_too_few(len(rows), n_samples))
     if front or back:
         names = tokenizer.convert_ids_to_tokens(front + back)

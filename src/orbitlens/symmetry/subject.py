@@ -167,7 +167,7 @@ def run(
     elif _keeps_last(subject):
         arguments["logits_to_keep"] = 1
     mask = _visible(subject, items.shape[1], cell, window=_one_window(subject.model.config))
-    with torch.no_grad(), _switched(subject, cell, mask):
+    with torch.inference_mode(), _switched(subject, cell, mask):
         output = subject.model(**arguments)
     return _output(subject, output, hidden)
 

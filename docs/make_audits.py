@@ -1,0 +1,151 @@
+"""Run the audits that docs/audit.md shows: real weights, too large to lie in the repository.
+
+    python docs/make_audits.py MODELS DATA
+
+MODELS is a folder with stories260K-llama-hf, gpt-nano-sort-hf, rxnmapper-albert-hf and
+vit-mnist-3class-hf, DATA one with tinystories_sample.txt and the MNIST test set. What was printed
+and measured is written to docs/audits/; the page shows these files as they are.
+"""
+
+import gzip
+import json
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from rich.console import Console
+
+from orbitlens.model import load_model
+from orbitlens.symmetry.audit import AuditOptions, audit
+from orbitlens.symmetry.audit_result import Audit
+from orbitlens.symmetry.inputs import text_inputs
+from orbitlens.symmetry.subject import Cell, make_subject, patches_of_images, run
+from orbitlens.terminal_audit import audit_view
+
+OUT = Path(__file__).parent / "audits"
+SMILES = re.compile(r"(\[[^\]]+]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|/|:|~|>>|\d)")
+# Textbook reactions: esterification, amide coupling, Suzuki coupling, reduction, and their like.
+REACTIONS = """
+CC(=O)O.OCC>>CC(=O)OCC
+O=C(O)c1ccccc1.CO>>COC(=O)c1ccccc1
+CC(=O)Cl.Nc1ccccc1>>CC(=O)Nc1ccccc1
+O=C(O)Cc1ccccc1.NCC>>CCNC(=O)Cc1ccccc1
+Brc1ccccc1.OB(O)c1ccccc1>>c1ccc(-c2ccccc2)cc1
+Brc1ccc(C)cc1.OB(O)c1ccncc1>>Cc1ccc(-c2ccncc2)cc1
+O=Cc1ccccc1>>OCc1ccccc1
+CC(=O)c1ccccc1>>CC(O)c1ccccc1
+O=[N+]([O-])c1ccccc1>>Nc1ccccc1
+CCBr.Oc1ccccc1>>CCOc1ccccc1
+CI.Nc1ccc(C)cc1>>CNc1ccc(C)cc1
+C=CCBr.OC(=O)c1ccccc1>>C=CCOC(=O)c1ccccc1
+CC(C)(C)OC(=O)NCC(=O)O.NCc1ccccc1>>CC(C)(C)OC(=O)NCC(=O)NCc1ccccc1
+O=C(Cl)c1ccccc1.OCCN>>O=C(NCCO)c1ccccc1
+""".split()
+
+
+def keep(name: str, found: Audit) -> None:
+    """Write what a terminal would show, and the JSON."""
+    with (OUT / f"{name}.txt").open("w", encoding="utf-8") as stream:
+        console = Console(file=stream, width=80, highlight=False)
+        for part in audit_view(found, console):
+            console.print(part)
+    (OUT / f"{name}.json").write_text(json.dumps(found.to_json(), indent=1) + "\n")
+
+
+def stories(models: Path, data: Path) -> None:
+    """Audit a language model of small stories on such stories."""
+    model, tokenizer = load_model(models / "stories260K-llama-hf", attention="sdpa")
+    generator = torch.Generator().manual_seed(0)
+    inputs = text_inputs(data / "tinystories_sample.txt", tokenizer, 64, 32, generator)
+    subject = make_subject(model, n_front=inputs.n_front)
+    options = AuditOptions(path="stories260K-llama-hf", source="text", notes=inputs.notes)
+    keep("stories260K", audit(subject, inputs.items, options))
+
+
+def sorter(models: Path, data: Path) -> None:
+    """Audit the sorter after k of its six answers, permuting its six questions only."""
+    model, _ = load_model(models / "gpt-nano-sort-hf", attention="sdpa")
+    digits = torch.randint(3, (64, 6), generator=torch.Generator().manual_seed(0))
+    answers = digits.sort(dim=1).values
+    plain = AuditOptions(path="gpt-nano-sort-hf", source="digits")
+    keep("sorter", audit(make_subject(model), digits, plain))
+    brief = AuditOptions(permutations=32, slices=False, details=False)
+    rows = []
+    for k in range(6):
+        items = torch.cat([digits, answers[:, :k]], dim=1)
+        everything = make_subject(model)
+        questions = replace(everything, n_back=max(1, k))
+        found = audit(questions, items, brief)
+        right = {
+            cell.value: float(
+                (run(questions, items, cell).prediction.argmax(1) == answers[:, k]).double().mean()
+            )
+            for cell in Cell
+        }
+        rows.append(
+            {
+                "given": k,
+                "right": right,
+                "bits": {name: cell.mean_js_bits for name, cell in found.cells.items()},
+                "bits_across": audit(everything, items, brief).sensitivity,
+                "last_layer": found.layers[-1].defects["pe_causal"],
+            }
+        )
+    (OUT / "sorter-steps.json").write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def reactions(models: Path, data: Path) -> None:
+    """Audit a masked model of chemical reactions."""
+    folder = models / "rxnmapper-albert-hf"
+    names = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    number = {name: k for k, name in enumerate(names)}
+    unknown = number["[UNK]"]
+    rows = []
+    for reaction in REACTIONS:
+        ids = [number.get(token, unknown) for token in SMILES.findall(reaction)]
+        for start in range(0, max(1, len(ids) - 19), 5):
+            window = ids[start : start + 19]
+            if len(window) == 19:
+                rows.append([number["[CLS]"], *window, number["[MASK]"], number["[SEP]"]])
+    items = torch.tensor(rows)
+    model, _ = load_model(folder, attention="sdpa")
+    subject = make_subject(model, n_front=1, n_after_query=1)
+    note = "windows of textbook reactions, cut from SMILES by the usual pattern; the last is masked"
+    options = AuditOptions(
+        permutations=32, path="rxnmapper-albert-hf", source="reactions", notes=(note,)
+    )
+    keep("rxnmapper", audit(subject, items, options))
+
+
+def digits_as_patches(models: Path, data: Path) -> None:
+    """Audit a vision model on handwritten digits."""
+
+    def read(name: str, skip: int) -> np.ndarray:
+        raw = gzip.decompress((data / name).read_bytes())
+        return np.frombuffer(raw, np.uint8, offset=skip)
+
+    labels = read("t10k-labels-idx1-ubyte.gz", 8)
+    pixels = read("t10k-images-idx3-ubyte.gz", 16).reshape(-1, 1, 28, 28)[labels < 3][:64]
+    images = torch.as_tensor((pixels / 255.0 - 0.1307) / 0.3081, dtype=torch.float32)
+    model, _ = load_model(models / "vit-mnist-3class-hf", attention="sdpa")
+    options = AuditOptions(path="vit-mnist-3class-hf", source="images")
+    keep("vit-mnist", audit(make_subject(model), patches_of_images(images, 7), options))
+
+
+def main() -> None:
+    """Run all audits."""
+    models, data = map(Path, sys.argv[1:3])
+    torch.set_num_threads(1)
+    transformers.utils.logging.disable_progress_bar()
+    OUT.mkdir(exist_ok=True)
+    for job in (sorter, digits_as_patches, reactions, stories):
+        job(models, data)
+        print(f"{job.__name__}: done")
+
+
+if __name__ == "__main__":
+    main()
