@@ -85,7 +85,7 @@ def inputs_of(model, tokenizer, options):
     generator = torch.Generator().manual_seed(0)
     if options.text is not None and tokenizer is not None:
         return text_inputs(options.text, tokenizer, options.samples, options.length, generator)
-    return random_ids(int(model.config.vocab_size), options.samples, options.length, generator)
+    return random_ids(model.config, options.samples, options.length, generator)
 
 
 def main():

@@ -176,6 +176,25 @@ def test_a_vision_model_is_audited_on_images(tmp_path):
     refused("audit", folder, "--images", images, says=["(3, 8)", "expected (images"])
 
 
+def test_a_masked_model_without_a_known_mask_token_is_read_as_it_is(tmp_path):
+    torch.manual_seed(0)
+    config = transformers.RobertaConfig(
+        hidden_size=16,
+        num_attention_heads=2,
+        num_hidden_layers=2,
+        intermediate_size=16,
+        vocab_size=40,
+        max_position_embeddings=14,
+    )
+    folder = tmp_path / "roberta"
+    transformers.RobertaForMaskedLM(config).save_pretrained(folder)
+    outcome = run("audit", folder, *FAST, "--no-slices")
+    assert outcome.code == 0
+    assert "of 12 tokens" in outcome.out  # ids start behind the padding id
+    assert "no mask token is known" in outcome.out
+    refused("audit", folder, "--length", 13, says=["positions for 12 tokens"])
+
+
 # --- real weights ----------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orbitlens.cli_output import JsonOption, progress_bar, stdout, write_json
-from orbitlens.errors import InputError
+from orbitlens.errors import InputError, MissingPackageError
 
 if TYPE_CHECKING:
     import torch
@@ -81,8 +81,12 @@ def _load(model: str) -> tuple[Any, Any, str]:
             f"{model}: family {family!r} is known to scan, but not how it takes positions and "
             f"masks. The audit knows: {', '.join(sorted(FEEDS))}."
         )
-    import transformers
-
+    try:
+        import transformers
+    except ImportError as error:
+        raise MissingPackageError(
+            "running a model needs transformers: pip install 'orbitlens[measure]'"
+        ) from error
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
     loaded, tokenizer = load_model(checkpoint.path, attention="sdpa")
@@ -107,24 +111,25 @@ def _inputs(
 
     text, images = files
     n_samples, length = size
-    kind = feed_of(model.config).kind
+    feed = feed_of(model.config)
+    kind = feed.kind
     if kind is Kind.IMAGE:
         return _image_inputs(model, images, n_samples, generator)
     if images is not None:
         raise InputError("--images is for vision models; this one reads tokens. Give --text.")
     positions = getattr(model.config, "max_position_embeddings", None) or 32
-    n_tokens = check_length(length if length is not None else min(32, positions), model.config)
+    wanted = length if length is not None else min(32, positions - feed.first_id)
+    n_tokens = check_length(wanted, model.config, first_id=feed.first_id)
     n_vocabulary = int(model.config.vocab_size)
     if text is None:
-        inputs = random_ids(n_vocabulary, n_samples, n_tokens, generator)
+        inputs = random_ids(model.config, n_samples, n_tokens, generator)
     elif tokenizer is None:
         inputs = ids_of_file(text, n_vocabulary, n_samples, n_tokens, generator)
     else:
         inputs = text_inputs(text, tokenizer, n_samples, n_tokens, generator)
     mask_id = getattr(tokenizer, "mask_token_id", None)
-    if kind is Kind.ENCODER and mask_id is not None:
-        inputs = mask_query(inputs, int(mask_id))
-    return inputs
+    is_masked = kind is Kind.ENCODER and type(model).__name__.endswith("ForMaskedLM")
+    return mask_query(inputs, mask_id) if is_masked else inputs
 
 
 def _image_inputs(

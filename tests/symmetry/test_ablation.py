@@ -179,6 +179,13 @@ def test_dropout_that_was_left_on_is_noticed(generator):
         verify(subject, items, generator=generator)
 
 
+def test_weights_that_are_no_numbers_are_said_to_be_that(generator):
+    subject, items = subject_of("gpt2")
+    subject.model.transformer.wpe.weight.data[3] = float("nan")
+    with pytest.raises(AuditError, match="not finite"):
+        verify(subject, items, generator=generator)
+
+
 def test_switches_leave_no_trace(generator):
     for name in ("gpt_neo", "bloom", "vit", "t5"):
         subject, items = subject_of(name)

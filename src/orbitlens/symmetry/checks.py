@@ -106,6 +106,11 @@ def relative(first: Tensor, second: Tensor) -> float:
 
 def _repeatable(subject: Subject, items: Tensor) -> Check:
     first = run(subject, items, subject.own_cell).prediction
+    if not torch.isfinite(first).all():
+        raise AuditError(
+            "the model's predictions are not finite numbers. Expected weights without NaN or "
+            "infinity; fetch the model again."
+        )
     second = run(subject, items, subject.own_cell).prediction
     return _stays(
         "the same input gives the same output",
@@ -123,7 +128,7 @@ def _native(subject: Subject, items: Tensor) -> Check:
         relative(plain, ours),
         STILL,
         "Explicit position ids and mask do not reproduce a plain call of the model, so what they "
-        "switch is not what the model uses.",
+        "switch is not what the model uses. Padding tokens among the inputs do this, too.",
     )
 
 

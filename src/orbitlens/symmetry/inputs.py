@@ -4,7 +4,7 @@ Enters: a file, a tokenizer if there is one. Leaves: a tensor of items and what 
 way: tokens that the tokenizer adds, text that is too short, random tokens in place of text.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,8 @@ class Inputs:
     notes: tuple[str, ...] = ()
 
 
-def check_length(length: int, config: Any) -> int:  # noqa: ANN401 - any config
-    """Return the length if a model can take it.
+def check_length(length: int, config: Any, *, first_id: int = 0) -> int:  # noqa: ANN401
+    """Return the length if a model can take it; its first token has position `first_id`.
 
     Raises:
         InputError: shorter than 3 tokens, or longer than the model's table of positions.
@@ -39,7 +39,8 @@ def check_length(length: int, config: Any) -> int:  # noqa: ANN401 - any config
             "change and one to predict from."
         )
     longest = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", 0)
-    if longest and length > int(longest):
+    longest = int(longest or 0) - first_id
+    if longest > 0 and length > longest:
         raise InputError(
             f"--length {length}: this model has positions for {longest} tokens. Choose a length of "
             f"{SHORTEST} to {longest}."
@@ -48,10 +49,17 @@ def check_length(length: int, config: Any) -> int:  # noqa: ANN401 - any config
 
 
 def random_ids(
-    n_vocabulary: int, n_samples: int, length: int, generator: torch.Generator
+    config: Any,  # noqa: ANN401 - any config
+    n_samples: int,
+    length: int,
+    generator: torch.Generator,
 ) -> Inputs:
-    """Return random token ids, each equally likely."""
-    ids = torch.randint(n_vocabulary, (n_samples, length), generator=generator)
+    """Return random token ids, each equally likely, padding left out: models skip it."""
+    names = torch.arange(int(config.vocab_size))
+    padding = getattr(config, "pad_token_id", None)
+    if padding is not None and len(names) > 1:
+        names = names[names != padding]
+    ids = names[torch.randint(len(names), (n_samples, length), generator=generator)]
     note = "no text was given: inputs are random tokens, on which a model need not behave as usual"
     return Inputs(items=ids, source="random", notes=(note,))
 
@@ -135,17 +143,14 @@ def text_inputs(
     )
 
 
-def mask_query(inputs: Inputs, mask_id: int) -> Inputs:
-    """Return the inputs with the query replaced by the mask token of a masked model."""
+def mask_query(inputs: Inputs, mask_id: int | None) -> Inputs:
+    """Return the inputs with the query replaced by the mask token, if there is a known one."""
+    if mask_id is None:
+        note = "no mask token is known: the last token is read as it is, which tells its own name"
+        return replace(inputs, notes=(*inputs.notes, note))
     items = inputs.items.clone()
     items[:, -1 - inputs.n_after_query] = mask_id
-    return Inputs(
-        items=items,
-        source=inputs.source,
-        n_front=inputs.n_front,
-        n_after_query=inputs.n_after_query,
-        notes=inputs.notes,
-    )
+    return replace(inputs, items=items)
 
 
 def image_file(file: Path, n_samples: int, generator: torch.Generator) -> Tensor:
