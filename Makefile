@@ -13,7 +13,7 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
 INSTALL := $(PIP) install --quiet --no-build-isolation -c $(PINS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types layers docs serve bench pictures format pins clean
+.PHONY: help demo test check lint types layers docs serve bench benchflow pictures format pins clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1@\2/' | tr '@' '\t' | expand -t 16
@@ -46,8 +46,11 @@ docs: $(VENV)/.dev  ## build the documentation into site/
 serve: $(VENV)/.dev  ## preview the documentation while editing it
 	@$(MKDOCS) serve
 
-bench: $(VENV)/.bench  ## run the benchmarks
+bench: $(VENV)/.bench  ## run the benchmark of the scan
 	@$(BIN)/python benchmarks/scan.py $(BENCH_ARGS)
+
+benchflow: $(VENV)-flow/.ready  ## run the benchmark of the simulator
+	@$(VENV)-flow/bin/python benchmarks/simulate.py $(BENCH_ARGS)
 
 pictures: $(VENV)/.dev  ## draw the documentation's pictures anew
 	@$(BIN)/python docs/make_pictures.py
@@ -68,7 +71,7 @@ pins:  ## write constraints.txt anew: newest versions in range, torch as it is
 	@echo "$(PINS) is new. Run: make test check"
 
 clean:  ## remove the environment, the results and all caches
-	@rm -rf $(VENV) $(VENV)-pins build dist site out .hypothesis .import_linter_cache
+	@rm -rf $(VENV) $(VENV)-flow $(VENV)-pins build dist site out .hypothesis .import_linter_cache
 	@rm -rf .mypy_cache .pytest_cache .ruff_cache
 	@find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -104,4 +107,11 @@ $(VENV)/.bench: $(VENV)/.runtime
 	@echo "Installing what the benchmarks need ..."
 	@# one of the peer's own dependencies is built from source, and needs its build backend fetched
 	@$(PIP) install --quiet -c $(PINS) -e '.[bench]'
+	@touch $@
+
+# Peers of the two benchmarks want different versions of the same package, so these live apart.
+$(VENV)-flow/.ready: pyproject.toml $(PINS)
+	@echo "Installing the simulator's peers into $(VENV)-flow ..."
+	@$(PYTHON) -m venv $(VENV)-flow
+	@$(VENV)-flow/bin/python -m pip --disable-pip-version-check install --quiet -c $(PINS) -e '.[flowbench]'
 	@touch $@
