@@ -2,7 +2,7 @@
 
     python benchmarks/agreement.py MODELS DATA [--out docs/trace-agreement.json]
 
-MODELS and DATA are folders with real weights and texts (see `SOURCES`); a model that is not there
+MODELS and DATA are folders with real weights and texts (names in `all_cases`); a model that is not there
 is left out, and said so. Every closure is fitted on one text and judged on another.
 """
 
@@ -207,6 +207,17 @@ def albert_beyond(case, n_layers=1000):
     return rows
 
 
+def short(value):
+    """Return the result with five digits of every number."""
+    if isinstance(value, float):
+        return float(f"{value:.5g}")
+    if isinstance(value, list):
+        return [short(item) for item in value]
+    if isinstance(value, dict):
+        return {key: short(item) for key, item in value.items()}
+    return value
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", type=Path)
@@ -218,7 +229,7 @@ def main():
     result = {"rows": [row(case) for case in cases]}
     albert = [case for case in cases if case.name == "rxnmapper-albert"]
     result["albert_beyond"] = albert_beyond(albert[0]) if albert else []
-    args.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    args.out.write_text(json.dumps(short(result), indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

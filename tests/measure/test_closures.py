@@ -12,6 +12,7 @@ from orbitlens.measure.closures import _Energy, frozen_closure, plain_closure
 from orbitlens.measure.replay import attention_drift
 from orbitlens.measure.surrogates import SURROGATES, exact_changes, sampled_closure
 from orbitlens.measure.tally import LayerTally
+from orbitlens.theory.rates import predicted_log_change
 from tiny_models import CASES, build
 
 BY_NAME = {case.name: case for case in CASES}
@@ -59,6 +60,13 @@ def test_plain_closure_is_exact_for_many_gaussian_tokens_and_small_scores(layer_
     predicted = plain_closure(tally)
     assert predicted.log_change == pytest.approx(tally.attention_change, rel=0.1)
     assert abs(tally.attention_change) > 0.005
+
+
+def test_plain_closure_is_the_data_aware_rate_of_the_scan(layer_of, generator):
+    layer = layer_of("bert")
+    tally = tally_of(layer, gaussian_contexts(generator, n=64))
+    expected = predicted_log_change(layer, tally.before.covariance.value)
+    assert plain_closure(tally).log_change == pytest.approx(expected, rel=1e-9)
 
 
 def test_plain_closure_fails_where_attention_is_sharp_and_frozen_does_not(layer_of, generator):
