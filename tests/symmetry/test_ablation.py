@@ -141,21 +141,40 @@ def test_the_naive_ablation_is_caught(name, generator):
             verify(subject, items, generator=generator)
 
 
-def test_a_mask_that_leaks_by_one_token_is_caught(generator):
+def leaky(mask):
+    """Return a copy of an additive 4-D mask in which each token sees the next one, too."""
+    mask = mask.clone()
+    steps = torch.arange(mask.shape[-1] - 1)
+    mask[..., steps, steps + 1] = 0.0
+    return mask
+
+
+def test_a_model_whose_mask_leaks_by_one_token_is_told_so(generator):
     def leak(arguments):
-        if "attention_mask" not in arguments:  # a plain call
-            return arguments
-        mask = arguments["attention_mask"].clone()
-        steps = torch.arange(mask.shape[-1] - 1)
-        mask[..., steps, steps + 1] = 0.0
-        return {**arguments, "attention_mask": mask}
+        ids = arguments["input_ids"]
+        plain = torch.full((1, 1, ids.shape[1], ids.shape[1]), -1e300, dtype=torch.float64).triu(1)
+        mask = arguments.get("attention_mask", plain.expand(len(ids), -1, -1, -1))
+        return {**arguments, "attention_mask": leaky(mask)}
 
     subject, items = faulty("llama", leak)
     checks = verify(subject, items, generator=generator, stop=False)
     failed = {check.name for check in checks if not check.passed}
-    assert "pe_causal: a changed token moves earlier outputs" in failed
-    assert "nope_causal: a changed token moves earlier outputs" in failed
-    with pytest.raises(AuditError, match="self-check failed"):
+    assert failed == {
+        "pe_causal: a changed token moves earlier outputs",
+        "nope_causal: a changed token moves earlier outputs",
+    }
+    with pytest.raises(AuditError, match="The mask leaks: tokens see the future"):
+        verify(subject, items, generator=generator)
+
+
+def test_a_mask_that_only_the_audit_would_get_wrong_is_caught(generator):
+    def leak(arguments):
+        if "attention_mask" not in arguments:  # a plain call is sound
+            return arguments
+        return {**arguments, "attention_mask": leaky(arguments["attention_mask"])}
+
+    subject, items = faulty("llama", leak)
+    with pytest.raises(AuditError, match="do not reproduce a plain call"):
         verify(subject, items, generator=generator)
 
 

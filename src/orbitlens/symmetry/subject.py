@@ -123,8 +123,12 @@ def make_subject(
 
     Raises:
         UnknownFamilyError: nothing is known about how the family is fed.
+        InputError: the model is not on the CPU.
     """
     feed = feed_of(model.config, stack=stack)
+    place = next(model.parameters()).device
+    if place.type != "cpu":
+        raise InputError(f"the model is on {place}; audits run on the CPU: model.cpu().")
     is_image = feed.kind is Kind.IMAGE
     return Subject(
         model=model,
