@@ -2,8 +2,8 @@
 
     python benchmarks/agreement.py MODELS DATA [--out docs/trace-agreement.json]
 
-MODELS and DATA are folders with real weights and texts (names in `all_cases`); a model that is not there
-is left out, and said so. Every closure is fitted on one text and judged on another.
+MODELS and DATA are folders with real weights and texts (names in `all_cases`); a model that is not
+there is left out, and said so. Every closure is fitted on one text and judged on another.
 """
 
 import argparse
