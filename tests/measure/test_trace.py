@@ -152,6 +152,27 @@ def test_one_context_is_said_to_be_judged_on_itself(tiny):
     assert any("one context only" in flag for flag in found.flags)
 
 
+def test_batches_of_one_context_take_turns(tiny):
+    checkpoint, model = tiny("gpt2")
+    found = trace(checkpoint, model, batches(1), options=QUICK)
+    assert found.agreement.held_out
+    assert found.n_contexts == 6
+
+
+def test_contexts_of_different_lengths_are_traced(tiny):
+    checkpoint, model = tiny("gpt2")
+    mixed = [{"input_ids": ids(2, n, seed=n)} for n in (5, 9, 12)]
+    found = trace(checkpoint, model, mixed, options=EVERY)
+    assert found.n_tokens == 2 * (5 + 9 + 12)
+
+
+def test_tokens_that_are_all_the_same_are_refused(tiny):
+    checkpoint, model = tiny("llama-grouped")
+    same = [{"input_ids": torch.full((2, 8), 5)}]
+    with pytest.raises(InputError, match="no distances to follow"):
+        trace(checkpoint, model, same, options=QUICK)
+
+
 def test_no_context_at_all_is_refused(tiny):
     checkpoint, model = tiny("gpt2")
     with pytest.raises(InputError, match="too short"):

@@ -145,8 +145,7 @@ class _Residuals:
     def __init__(self, tally: LayerTally) -> None:
         first = tally.kept[0]
         self.n = first.shape[0]
-        self.mean = tally.positions.mean
-        variance = tally.positions.variance
+        self.mean, variance = _by_position(tally)
         typical = variance.mean().clamp(min=1e-300)
         self.size = (variance / typical).sqrt()  # 0 where a position always has the same token
         self.varies = self.size > 1e-3
@@ -167,6 +166,15 @@ class _Residuals:
     def placed(self, content: Contexts) -> Contexts:
         """Return content put at its positions."""
         return self.mean + content * self.size[:, None]
+
+
+def _by_position(tally: LayerTally) -> tuple[Tensor, Tensor]:
+    """Return mean and variance at each position; of one context alone, the same at all of them."""
+    if tally.positions.count > 1:
+        return tally.positions.mean, tally.positions.variance
+    n = tally.kept[0].shape[0]
+    variance = tally.before.covariance.value.trace()
+    return tally.before.mean.expand(n, -1), variance.expand(n)
 
 
 def _root(covariance: Tensor) -> Tensor:

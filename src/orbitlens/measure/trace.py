@@ -21,12 +21,13 @@ from orbitlens.heads import load_layer
 from orbitlens.measure.capture import LayerStates, capturing
 from orbitlens.measure.heads import head_contributions
 from orbitlens.measure.inputs import Batch
-from orbitlens.measure.readings import replay_traces, traced_layers
+from orbitlens.measure.readings import Tallies, replay_traces, traced_layers
 from orbitlens.measure.reports import agreement_report, energy_course
 from orbitlens.measure.tally import LayerTally
 from orbitlens.measure.trace_result import SelfCheck, Trace
 from orbitlens.scan_result import Cost
 
+ROUNDING = 1e-12  # squared distances this small beside squared norms are rounding, in float32
 Progress = Callable[[int, int], None]
 
 
@@ -76,6 +77,8 @@ def finish(
     """Return the trace of what a collector has gathered."""
     checkpoint = collector.checkpoint
     fitted, judged = collector.halves()
+    _refuse_equal_tokens(fitted)
+    _refuse_equal_tokens(judged)
     rng = torch.Generator().manual_seed(options.seed)
     layers = traced_layers(fitted, judged, options, generator=rng, progress=progress)
     return Trace(
@@ -96,6 +99,16 @@ def finish(
         ),
         flags=_flags(checkpoint, collector),
     )
+
+
+def _refuse_equal_tokens(tallies: Tallies) -> None:
+    for (stack, layer), tally in tallies.items():
+        square = tally.before.squares / tally.before.n_tokens
+        if tally.mean_squared_distance <= ROUNDING * square:
+            raise InputError(
+                f"all tokens of a context are the same in layer {layer} of the {stack}, so there "
+                "are no distances to follow. Give a text with different tokens."
+            )
 
 
 class Collector:
@@ -200,8 +213,10 @@ class Collector:
             self._check_heads(place, states)
         n_contexts = states.before.shape[0]
         half = self._half
-        if half is not None or n_contexts < 2:
-            self.tallies[half or "judge"][place].add(states, kept)
+        if half is None and n_contexts < 2:  # batches of one context take turns
+            half = "fit" if self.n_contexts % 2 else "judge"
+        if half is not None:
+            self.tallies[half][place].add(states, kept)
             return
         middle = n_contexts // 2
         for name, part in (("fit", slice(None, middle)), ("judge", slice(middle, None))):
