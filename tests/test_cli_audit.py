@@ -61,6 +61,21 @@ def test_it_prints_the_square_the_shares_the_checks_and_a_sentence(model):
     assert "inputs are random tokens" in outcome.out
 
 
+def test_without_a_text_a_passage_is_read_where_the_tokenizer_can(shared_model):
+    outcome = run("audit", shared_model("stories260K-llama-hf"), "--length", 8, *FAST)
+    assert outcome.code == 0
+    assert "short English passage" in " ".join(outcome.out.split())
+    assert "inputs are random tokens" not in outcome.out
+
+
+def test_a_tokenizer_that_does_not_know_the_passage_gets_random_tokens(model):
+    """It knows thirty words: nearly all of the passage would be one unknown token to it."""
+    give_tokenizer(model, adds=False)
+    outcome = run("audit", model, "--length", 8, *FAST)
+    assert outcome.code == 0
+    assert "inputs are random tokens" in outcome.out
+
+
 def test_it_writes_json(model, tmp_path):
     file = tmp_path / "audit.json"
     outcome = run("audit", model, "--length", 8, *FAST, "--json", file, "--no-slices")

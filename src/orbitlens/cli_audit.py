@@ -1,5 +1,6 @@
 """The command `orbitlens audit`: what a model makes of the order of its tokens."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -105,7 +106,9 @@ def _inputs(
         check_length,
         ids_of_file,
         mask_query,
+        passage,
         random_ids,
+        reads_passage,
         text_inputs,
     )
 
@@ -121,7 +124,11 @@ def _inputs(
     wanted = length if length is not None else min(32, positions - feed.first_id)
     n_tokens = check_length(wanted, model.config, first_id=feed.first_id)
     n_vocabulary = int(model.config.vocab_size)
-    if text is None:
+    if text is None and reads_passage(tokenizer):
+        inputs = text_inputs(passage(), tokenizer, n_samples, n_tokens, generator)
+        note = "no text was given: inputs are from a short English passage of the package"
+        inputs = replace(inputs, notes=(note, *inputs.notes))
+    elif text is None:
         inputs = random_ids(model.config, n_samples, n_tokens, generator)
     elif tokenizer is None:
         inputs = ids_of_file(text, n_vocabulary, n_samples, n_tokens, generator)

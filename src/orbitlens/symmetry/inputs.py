@@ -5,6 +5,7 @@ way: tokens that the tokenizer adds, text that is too short, random tokens in pl
 """
 
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from orbitlens.errors import InputError
 
+UNKNOWN = 0.02  # share of unknown tokens up to which a text is said to be read
 SHORTEST = 3  # two tokens to swap and one to predict from
 
 
@@ -141,6 +143,20 @@ def text_inputs(
         n_after_query=len(back),
         notes=tuple(notes),
     )
+
+
+def passage() -> Path:
+    """Return the file of the package's own short text."""
+    return Path(str(files("orbitlens.measure").joinpath("passage.txt")))
+
+
+def reads_passage(tokenizer: Any) -> bool:  # noqa: ANN401 - any tokenizer
+    """Say whether a tokenizer is there and knows (nearly) all of the package's English text."""
+    if tokenizer is None:
+        return False
+    ids = tokenizer(_read(passage()), add_special_tokens=False, verbose=False)["input_ids"]
+    unknown = sum(token == tokenizer.unk_token_id for token in ids)
+    return len(ids) > 0 and unknown <= UNKNOWN * len(ids)
 
 
 def mask_query(inputs: Inputs, mask_id: int | None) -> Inputs:
