@@ -14,6 +14,7 @@ import typer
 from orbitlens.cli_audit import audit
 from orbitlens.cli_flow import phase, simulate
 from orbitlens.cli_output import JsonOption, is_number, progress_bar, stderr, stdout, write_json
+from orbitlens.cli_report import report
 from orbitlens.cli_trace import trace
 from orbitlens.errors import InputError, OrbitlensError
 
@@ -40,6 +41,7 @@ DeviceOption = Annotated[
 app.command()(audit)
 app.command()(simulate)
 app.command()(phase)
+app.command()(report)
 app.command()(trace)
 
 

@@ -42,6 +42,18 @@ def write_json(data: dict[str, Any], file: Path) -> None:
         raise InputError(f"{file}: the result cannot be written ({error}).") from error
 
 
+def replace_file(file: Path, text: str) -> None:
+    """Write text whole or not at all.
+
+    Raises:
+        InputError: it cannot be written there.
+    """
+    try:
+        _replace(file.resolve(), text)
+    except OSError as error:
+        raise InputError(f"{file}: the result cannot be written ({error}).") from error
+
+
 def _replace(file: Path, text: str) -> None:
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=".orbitlens-")
     draft = Path(name)

@@ -1,0 +1,144 @@
+"""The command `orbitlens report`: everything about one or more models in one HTML file."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orbitlens.cli_output import JsonOption, replace_file, stderr, stdout, write_json
+from orbitlens.errors import InputError
+
+if TYPE_CHECKING:
+    from orbitlens.report.inputs import ReportOptions
+
+
+def report(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[MODEL]...", help="Folders of models, or hub names."),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="The page to write.")
+    ] = Path("report.html"),
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw this report's JSON (or HTML) anew; no MODEL."),
+    ] = None,
+    json_file: JsonOption = None,
+    text: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="UTF-8 text for models with a tokenizer.")
+    ] = None,
+    images: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Images for vision models: .npy, or MNIST's own (.gz)."),
+    ] = None,
+    tokens: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Ids, one context a line: models without tokenizer."),
+    ] = None,
+    normalise: Annotated[
+        str, typer.Option(metavar="MEAN,STD", help="Of grey levels divided by 255.")
+    ] = "0.5,0.5",
+    max_tokens: Annotated[int, typer.Option(metavar="N", help="Tokens to run.")] = 2048,
+    context: Annotated[int, typer.Option(metavar="N", help="Tokens a context.")] = 64,
+    samples: Annotated[int, typer.Option(metavar="N", help="Inputs of the audit.")] = 24,
+    permutations: Annotated[int, typer.Option(metavar="P", help="Shuffles of each.")] = 16,
+    flows: Annotated[int, typer.Option(metavar="N", help="Heads whose flow is simulated.")] = 16,
+    controls: Annotated[
+        bool, typer.Option("--controls/--no-controls", help="Untrained twin, shuffled tokens.")
+    ] = True,
+    seed: Annotated[int, typer.Option(metavar="S", help="Seed of all that is random.")] = 0,
+) -> None:
+    """Write one offline HTML file: heads, depth, agreement, orbits, order, and how sure that is."""
+    from orbitlens.report.page import render
+
+    _check_target(out)
+    if data is not None:
+        from orbitlens.report.data import read_report_json
+
+        if models:
+            raise InputError("--data FILE draws a report anew: give it, or models, not both.")
+        found = read_report_json(data)
+    else:
+        for name, value, least in (
+            ("--max-tokens", max_tokens, 16),
+            ("--context", context, 4),
+            ("--samples", samples, 2),
+            ("--permutations", permutations, 1),
+            ("--flows", flows, 0),
+        ):
+            if value < least:
+                raise InputError(f"{name} {value}: expected at least {least}.")
+        from orbitlens.report.inputs import ReportOptions
+
+        options = ReportOptions(
+            text=text,
+            images=images,
+            tokens=tokens,
+            normalise=_mean_std(normalise),
+            max_tokens=max_tokens,
+            context=context,
+            samples=samples,
+            permutations=permutations,
+            flows=flows,
+            controls=controls,
+            seed=seed,
+        )
+        found = _gather(models or [], options)
+    page = render(found)
+    if json_file is not None:
+        write_json(found, json_file)
+    replace_file(out, page)
+    if str(json_file) != "-":
+        _say(found, out, len(page.encode()))
+
+
+def _check_target(out: Path) -> None:
+    """Complain before minutes of work, not after."""
+    folder = out.resolve().parent
+    if out.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise InputError(f"{out}: a page cannot be written there. Choose another --out FILE.")
+
+
+def _mean_std(text: str) -> tuple[float, float]:
+    try:
+        mean, std = (float(part) for part in text.split(","))
+    except ValueError as error:
+        raise InputError(
+            f"--normalise {text!r}: expected two numbers, such as 0.1307,0.3081."
+        ) from error
+    if not std > 0:
+        raise InputError(f"--normalise {text!r}: the second number must be positive.")
+    return mean, std
+
+
+def _gather(models: list[str], options: "ReportOptions") -> dict[str, Any]:
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    try:
+        from transformers.utils import logging
+    except ImportError:  # the report says what is missing, and why
+        pass
+    else:
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+    from orbitlens.report.gather import gather
+
+    console = stderr()
+    if not console.is_terminal:
+        return gather(models, options).to_json()
+    with console.status("starting") as status:
+        return gather(models, options, step=lambda what: status.update(what)).to_json()
+
+
+def _say(found: dict[str, Any], out: Path, n_bytes: int) -> None:
+    from rich.text import Text
+
+    console = stdout()
+    for model in found["models"]:
+        console.print(Text(model["name"], style="bold"))
+        for sentence in model["words"]:
+            console.print(Text(f"  {sentence}"))
+        for part, why in model["missing"].items():
+            console.print(Text(f"  missing, {part}: {why}", style="dim"))
+    console.print(Text(f"report written to {out} ({n_bytes / 1e6:.1f} MB)", style="dim"))

@@ -1,0 +1,120 @@
+"""One small report and one browser for all tests of reports."""
+
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orbitlens.report.gather import gather
+from orbitlens.report.inputs import ReportOptions
+from orbitlens.report.page import render
+from tiny_models import CASES, build
+
+HOSTILE = "</script><img src=x onerror=\"document.title='run'\"><b>'&amp;"
+BY_NAME = {case.name: case for case in CASES}
+SMALL = ReportOptions(max_tokens=96, context=12, samples=8, permutations=3, flows=3, flow_time=0.3)
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory):
+    known = {}
+
+    def get(name):
+        if name not in known:
+            known[name] = tmp_path_factory.mktemp(name)
+            build(BY_NAME[name]).float().save_pretrained(known[name])
+        return str(known[name])
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def report_data(model_folder):
+    """Return the report of a rotary decoder and a vision model, computed once."""
+    return gather([model_folder("llama-grouped"), model_folder("vit")], SMALL)
+
+
+@pytest.fixture(scope="session")
+def hostile_json(report_data):
+    """Return the same report with a name and tokens that try to break out."""
+    first, second = report_data.models
+    tokens = tuple(HOSTILE for _ in first.orbits.tokens)
+    orbits = replace(first.orbits, tokens=tokens)
+    models = (replace(first, name=HOSTILE, orbits=orbits, notes=(HOSTILE,)), second)
+    return replace(report_data, models=models).to_json()
+
+
+@pytest.fixture(scope="session")
+def page_file(report_data, tmp_path_factory):
+    file = tmp_path_factory.mktemp("page") / "report.html"
+    file.write_text(render(report_data.to_json()), encoding="utf-8")
+    return file
+
+
+def _chromium():
+    """Return a browser's path, None for playwright's own, which is installed if need be."""
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        if found := shutil.which(name):
+            return found
+    done = subprocess.run(
+        [sys.executable, "-m", "playwright", "install", "chromium"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"no browser, and none could be installed: {done.stderr}"
+    return None
+
+
+@pytest.fixture(scope="session")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    arguments = ["--no-sandbox", "--headless", "--disable-gpu", "--disable-background-networking"]
+    with sync_playwright() as play:
+        found = play.chromium.launch(executable_path=_chromium(), args=arguments)
+        yield found
+        found.close()
+
+
+class Visit:
+    """A page that is open, and everything it asked for or complained about."""
+
+    def __init__(self, browser, file, *, width=1280, scheme="light"):
+        self.context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True
+        )
+        self.page = self.context.new_page()
+        self.requests, self.complaints = [], []
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("console", lambda said: self.complaints.append(said.text))
+        self.page.goto(Path(file).as_uri())
+        self.wait("document.documentElement.dataset.ready === 'yes'")
+
+    def wait(self, condition, seconds=15):
+        """Wait until a condition holds; the page's policy forbids playwright's own way."""
+        for _ in range(20 * seconds):
+            if self.page.evaluate(f"Boolean({condition})"):
+                return
+            self.page.wait_for_timeout(50)
+        raise AssertionError(f"never came true: {condition}")
+
+    def scroll_through(self):
+        """Bring every section into view, so that all charts are drawn."""
+        for figure in self.page.locator("[data-chart]").all():
+            figure.scroll_into_view_if_needed()
+        self.wait("[...document.querySelectorAll('[data-chart] .plot')].every(p => p.data)")
+
+
+@pytest.fixture
+def visit(browser):
+    open_pages = []
+
+    def go(file, **options):
+        open_pages.append(Visit(browser, file, **options))
+        return open_pages[-1]
+
+    yield go
+    for one in open_pages:
+        one.context.close()
