@@ -15,7 +15,9 @@ from tiny_models import CASES, build
 
 HOSTILE = "</script><img src=x onerror=\"document.title='run'\"><b>'&amp;"
 BY_NAME = {case.name: case for case in CASES}
-SMALL = ReportOptions(max_tokens=96, context=12, samples=8, permutations=3, flows=3, flow_time=0.3)
+SMALL = ReportOptions(
+    max_tokens=96, context=12, samples=8, permutations=3, flows=3, flow_growth=0.5
+)
 
 
 @pytest.fixture(scope="session")

@@ -112,3 +112,15 @@ def test_charts_follow_the_readers_theme(visit, page_file):
         )
     assert colours["light"][0] != colours["dark"][0]
     assert colours["light"][1] != colours["dark"][1]
+
+
+def test_a_slice_read_at_one_layer_only_is_drawn_at_that_layer(visit, page_file, report_data):
+    one = visit(page_file)
+    one.scroll_through()
+    drawn = one.page.evaluate("document.querySelector('[data-chart=identity] .plot').data[0].z")
+    variants = report_data.to_json()["models"][0]["audit"]["slices"]["variants"]
+    columns = [layer["layer"] for layer in variants[0]["layers"]]
+    assert any(len(variant["layers"]) < len(columns) for variant in variants)
+    for row, variant in zip(drawn, variants, strict=True):
+        known = {layer["layer"]: layer["identity"]["score"] for layer in variant["layers"]}
+        assert row == [known.get(column) for column in columns]

@@ -34,6 +34,7 @@ from orbitlens.simulate.system import system_of_heads
 from orbitlens.symmetry.audit import AuditOptions, audit
 from orbitlens.symmetry.audit_result import Audit
 from orbitlens.symmetry.subject import make_subject
+from orbitlens.theory.maps import HeadMaps
 
 SMALL_MODEL = 5_000_000  # parameters up to which threads wait for each other more than they help
 WIDEST_FLOW = 512  # d_model up to which the flow of single heads is simulated
@@ -310,7 +311,9 @@ def _flow(
 ) -> FlowFrames:
     stack, layer, number = place
     head = load_layer(checkpoint, layer, stack=stack).head(number)
-    setup = Setup(n_tokens=FLOW_TOKENS, until=options.flow_time, rtol=1e-4, seed=options.seed)
+    speed = HeadMaps.of(head).speed_limit  # no token grows faster than exp(speed t)
+    until = options.flow_growth / speed if speed > 0 else 1.0
+    setup = Setup(n_tokens=FLOW_TOKENS, until=until, rtol=1e-4, seed=options.seed)
     system, start = build(setup, system_of_heads([head]))
     saved = SimulationOptions(rtol=setup.rtol, n_saved=FLOW_FRAMES, max_steps=FLOW_STEPS)
     trajectory = simulate(system, start, until=setup.until, options=saved)

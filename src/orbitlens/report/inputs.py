@@ -45,7 +45,7 @@ class ReportOptions:
     samples: int = 24
     permutations: int = 16
     flows: int = 16  # heads whose flow is simulated: those that gather and spread most
-    flow_time: float = 10.0  # in units of depth: a layer each
+    flow_growth: float = 4.0  # flows run until the fastest token could have grown by e to this
     controls: bool = True  # the untrained twin and shuffled tokens
     seed: int = 0
 

@@ -4,10 +4,11 @@ Enters: JSON values. Leaves: HTML. A cell of a table keeps its full number in `d
 """
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 Row = Sequence[Any]
+Model = Mapping[str, Any]  # one model of a report's JSON
 
 
 def esc(value: object) -> str:
@@ -81,3 +82,9 @@ def items(texts: Iterable[str], name: str = "") -> str:
     """Return a list."""
     rows = "".join(f"<li>{esc(text)}</li>" for text in texts)
     return f'<ul class="{esc(name)}">{rows}</ul>' if rows else ""
+
+
+def why(model: Model, *parts: str) -> str:
+    """Return why a part is missing."""
+    found = [model["missing"][part] for part in parts if part in model["missing"]]
+    return found[0] if found else "it was not computed"

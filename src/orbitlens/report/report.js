@@ -95,10 +95,12 @@ const CHARTS = {
   },
   identity({ audit }) {
     const { variants } = audit.slices, named = variants[0].layers[0].identity !== null;
-    const z = variants.map(v => v.layers.map(l => named ? l.identity.score : Math.max(0, l.position.score)));
+    // Some variants are read at the last layer only: a score belongs to its layer's column.
+    const score = l => l === undefined ? null : named ? l.identity.score : l.position.score;
+    const z = variants.map(v => variants[0].layers.map(own => score(v.layers.find(l => l.layer === own.layer))));
     const y = variants.map(v => safe(v.removed === 'none' ? 'as it is' : `without: ${v.removed}`));
     return [[{ type: 'heatmap', z, y, x: variants[0].layers.map(l => l.layer === 0 ? 'in' : String(l.layer - 1)),
-      zmin: 0, zmax: 1, colorscale: [[0, tone('zero')], [1, tone('gather')]], xgap: 2, ygap: 2,
+      zmin: 0, zmax: 1, hoverongaps: false, colorscale: [[0, tone('zero')], [1, tone('gather')]], xgap: 2, ygap: 2,
       hovertemplate: '%{y}, layer %{x}: %{z:.2f}<extra></extra>',
       colorbar: { thickness: 8, outlinewidth: 0, tickvals: [0, 0.5, 1] } }],
     layout('output of layer', '', { xaxis: { type: 'category', showgrid: false },
