@@ -3,7 +3,7 @@
     python benchmarks/token_scales.py
 
 Chart G writes all tokens as exp(s) u with |u| = 1 for the whole cloud; chart T writes each token as
-exp(s_i) u_i with |u_i| = 1, as orbitlens does. Both are integrated by SciPy's DOP853 at the same
+exp(s_i) u_i with |u_i| = 1. orbitlens uses G. Both are integrated by SciPy's DOP853 at the same
 tolerance. V has the eigenvalue 1 and a turning pair with real part 1/2, the mask is causal, and the
 first six tokens lie in the plane of the pair: they grow like exp(t/2) and see nobody else, so their
 own flow, alone and at a tolerance of 1e-10, is the reference.

@@ -263,7 +263,7 @@ def test_odd_names_of_models_and_results_are_taken_as_they_are(tmp_path, name):
     outcome = run("scan", folder, "--json", file)
     assert (outcome.code, outcome.err) == (0, "")
     assert json.loads(file.read_text())["model"]["path"] == str(folder)
-    assert name.replace("\n", "") in outcome.out.replace("\n", "")
+    assert "".join(name.split()) in "".join(outcome.out.split())  # lines break where a path is long
 
 
 def test_a_name_of_a_result_that_is_no_text_is_written_and_shown(model, tmp_path):

@@ -1,5 +1,6 @@
 """One small report and one browser for all tests of reports."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -57,15 +58,31 @@ def page_file(report_data, tmp_path_factory):
 
 
 def _chromium():
-    """Return a browser's path, None for playwright's own, which is installed if need be."""
-    for name in ("chromium", "chromium-browser", "google-chrome"):
-        if found := shutil.which(name):
-            return found
-    done = subprocess.run(
-        [sys.executable, "-m", "playwright", "install", "chromium"], capture_output=True, text=True
-    )
-    assert done.returncode == 0, f"no browser, and none could be installed: {done.stderr}"
-    return None
+    """Return a browser's path, None for playwright's own; one is installed if there is none."""
+    if found := _installed():
+        return found
+    tried = []
+    for commands in _ways_to_install():
+        for command in commands:
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode != 0:
+                tried.append(f"{' '.join(command)}: {done.stderr[-300:]}")
+                break
+        else:
+            return _installed()
+    pytest.fail("there is no browser, and none could be installed:\n" + "\n".join(tried))
+
+
+def _installed():
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next((found for name in names if (found := shutil.which(name))), None)
+
+
+def _ways_to_install():
+    if shutil.which("apt-get") and os.geteuid() == 0:
+        apt = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=120"]
+        yield [[*apt, "update"], [*apt, "install", "-y", "--no-install-recommends", "chromium"]]
+    yield [[sys.executable, "-m", "playwright", "install", "chromium"]]
 
 
 @pytest.fixture(scope="session")

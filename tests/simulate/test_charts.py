@@ -8,11 +8,10 @@ import pytest
 import torch
 
 from orbitlens.errors import InputError
-from orbitlens.simulate import kernel
 from orbitlens.simulate.charts import Chart, RawChart, ScaledChart, logit_spread
 from orbitlens.simulate.examples import example_system
 from orbitlens.simulate.integrate import SWITCHED, SimulationOptions, simulate
-from orbitlens.simulate.system import Geometry, Mask, system_of_maps
+from orbitlens.simulate.system import Geometry, system_of_maps
 from orbitlens.trajectory import Status
 from slow_flow import ENCODINGS, normal, random_system, seeded, slow_field, slow_flow
 
@@ -48,31 +47,13 @@ def test_a_chart_gives_back_what_it_was_given(kind):
 def test_the_scaled_chart_keeps_unit_length():
     system, tokens = random_system(1)
     chart = ScaledChart(system, len(tokens))
-    n, d = tokens.shape
     y = chart.encode(tokens, 2.0)
-    units, logs = y[:-n].reshape(n, d), y[-n:]
-    np.testing.assert_allclose(np.linalg.norm(units, axis=1), 1.0, atol=1e-15)
-    np.testing.assert_allclose(logs, tokens.norm(dim=-1).log() + 2.0, atol=1e-14)
-    tidied = chart.tidy(np.append(1.01 * units, logs))
-    np.testing.assert_allclose(tidied[:-n], y[:-n], atol=1e-15)
-    np.testing.assert_allclose(tidied[-n:], logs + math.log(1.01), atol=1e-14)
-    turns = chart.rate(0.0, y)[:-n].reshape(n, d)
-    np.testing.assert_allclose((units * turns).sum(axis=1), 0.0, atol=1e-14)  # along the sphere
-
-
-def test_a_token_at_the_origin_and_a_faint_one_keep_their_places():
-    system, tokens = random_system(1)
-    tokens = tokens.clone()
-    tokens[0], tokens[1] = 0.0, tokens[1] * 1e-290
-    chart = ScaledChart(system, len(tokens))
-    y = chart.encode(tokens, 0.0)
-    found, log_scale = chart.decode(y)
-    assert np.isfinite(y).all()
-    assert not found[0].any()
-    assert y[-len(tokens) :].min() == pytest.approx(y[-len(tokens) :].max() + kernel.FAINTEST)
-    faint = found[1] * math.exp(log_scale)
-    assert torch.allclose(faint * 1e290, tokens[1] * 1e290, rtol=1e-12)
-    assert np.isfinite(chart.rate(0.0, y)).all()
+    assert np.linalg.norm(y[:-1]) == pytest.approx(1.0, abs=1e-15)
+    drifted = np.append(1.01 * y[:-1], y[-1])
+    tidied = chart.tidy(drifted)
+    assert np.linalg.norm(tidied[:-1]) == pytest.approx(1.0, abs=1e-15)
+    assert tidied[-1] == pytest.approx(y[-1] + math.log(1.01))
+    assert y[:-1] @ chart.rate(0.0, y)[:-1] == pytest.approx(0.0, abs=1e-15)  # along the sphere
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -81,11 +62,9 @@ def test_the_scaled_chart_has_the_flow_of_the_raw_one(encoding):
     system, tokens = random_system(2, heads=2, biased=True, encoding=encoding)
     chart = ScaledChart(system, len(tokens))
     y = chart.encode(3 * tokens, 0.0)
-    rate, n = chart.rate(0.0, y), len(tokens)
-    turns, speeds = rate[:-n].reshape(n, -1), rate[-n:, None]
-    units, logs = y[:-n].reshape(n, -1), y[-n:, None]
-    velocity = (turns + speeds * units) * np.exp(logs)
-    expected = slow_field(system, 3 * tokens.numpy())
+    rate = chart.rate(0.0, y)
+    velocity = (rate[:-1] + rate[-1] * y[:-1]) * math.exp(y[-1])
+    expected = slow_field(system, 3 * tokens.numpy()).ravel()
     assert np.abs(velocity - expected).max() < 1e-12 * np.abs(expected).max()
 
 
@@ -94,9 +73,9 @@ def test_tolerances_are_relative_to_the_cloud(kind):
     system, tokens = random_system(3)
     chart = kind(system, len(tokens))
     small, large = (chart.tolerances(1e-6, chart.encode(s * tokens, 0.0)) for s in (1.0, 100.0))
-    assert np.max(small[0]) == np.max(large[0]) == 1e-6
+    assert small[0] == large[0] == 1e-6
     ratio = 100.0 if kind is RawChart else 1.0
-    np.testing.assert_allclose(np.divide(large[1], small[1]), ratio, rtol=1e-12)
+    assert large[1] / small[1] == pytest.approx(ratio)
 
 
 def test_the_spread_of_scores_is_bounded_from_above():
@@ -142,26 +121,6 @@ def test_the_tokens_themselves_are_infinite_where_a_float_cannot_hold_them():
 
 
 @BOTH
-def test_tokens_that_grow_more_slowly_than_the_others_stay_exact(compiled):
-    """Under a causal mask the first six do not see the rest: a flow of their own, known alone."""
-    v = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.5, -0.3], [0.0, 0.3, 0.5]], dtype=torch.float64)
-    system = replace(system_of_maps(torch.eye(3), v), mask=Mask.CAUSAL)
-    tokens = torch.randn(24, 3, dtype=torch.float64, generator=seeded(0))
-    tokens[:6, 0] = 0.0
-    alone = run(system, tokens[:6], 40.0, rtol=1e-10)
-    found = run(system, tokens, 40.0, rtol=1e-6, compiled=compiled)
-    slow = found.unit_tokens[-1, :6]
-    assert slow.norm() < 1e-7  # beside the cloud: far below its tolerance
-    gaps = slow / slow.norm(dim=-1, keepdim=True) - alone.unit_tokens[-1] / alone.unit_tokens[
-        -1
-    ].norm(dim=-1, keepdim=True)
-    assert gaps.abs().max() < 1e-5  # one scale for the whole cloud ends 2e-3 off
-    logs = slow.norm(dim=-1).log() + found.log_scale[-1]
-    expected = alone.unit_tokens[-1].norm(dim=-1).log() + alone.log_scale[-1]
-    assert (logs - expected).abs().max() < 1e-5
-
-
-@BOTH
 def test_both_charts_agree_while_the_raw_one_lasts(compiled):
     system, tokens = runaway()
     settings = {"rtol": 1e-9, "n_saved": 9, "compiled": compiled}
@@ -198,8 +157,8 @@ def test_every_encoding_runs_away_alike_in_both_charts(encoding, compiled):
 def test_the_size_of_the_start_does_not_matter_to_the_scaled_chart():
     """exp(s) u with a start of length 1e200: scores would be 1e400."""
     system, tokens = runaway()
-    found = run(system, 1e150 * tokens, 3.0, rtol=1e-7, scaled_chart=True)
-    hard = run(system, 1e50 * tokens, 3.0, rtol=1e-7, scaled_chart=True)
+    found = run(system, 1e150 * tokens, 3.0, scaled_chart=True)
+    hard = run(system, 1e50 * tokens, 3.0, scaled_chart=True)
     assert torch.isfinite(found.unit_tokens).all()
     assert gap(found.unit_tokens[-1], hard.unit_tokens[-1]) < 1e-5
 

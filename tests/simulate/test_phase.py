@@ -8,6 +8,7 @@ import sys
 import time
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from multiprocessing import get_context
 
 import pytest
@@ -197,6 +198,7 @@ def test_a_write_that_fails_leaves_no_cell(tmp_path, monkeypatch):
 SCRIPT = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from orbitlens.simulate.phase import Axis, Sweep, run_sweep
 from orbitlens.simulate.setup import Setup
@@ -218,6 +220,8 @@ def test_a_killed_process_leaves_only_whole_cells(tmp_path, how):
         [sys.executable, "-c", SCRIPT, str(tmp_path)],
         stderr=subprocess.DEVNULL,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
+        # A background shell lets its children ignore Ctrl-C; here it has to be heard.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     try:
         deadline = time.monotonic() + 90

@@ -1,12 +1,11 @@
 """Charts: how a cloud of tokens is written as one vector that an integrator can carry.
 
 Enters: a `System`. Leaves: charts with a right-hand side each. Raw tokens serve while they stay in
-reach. Tokens that run away are written x_i = exp(s_i) u_i with |u_i| = 1, where
+reach. Tokens that run away are written x = exp(s) u with |u| = 1 (all tokens together), where
 
-    u_i' = a_i - <u_i, a_i> u_i,     s_i' = <u_i, a_i>,     a_i = A_i / e^(s_i),
+    u' = a - <u, a> u,     s' = <u, a>,     a = A(e^s u) / e^s,
 
-so that nothing overflows, and each token's errors are measured against its own size: tokens that
-grow more slowly than the others stay exact (LOG.md has the comparison with one scale for all).
+so that nothing overflows and errors are measured against the cloud's own size.
 """
 
 import math
@@ -17,13 +16,10 @@ import torch
 from numpy.typing import NDArray
 
 from orbitlens._types import Tokens
-from orbitlens.simulate import kernel
 from orbitlens.simulate.fields import AttentionField, lengths, make_field
 from orbitlens.simulate.system import System
 
 Vector = NDArray[np.float64]
-Tolerance = float | Vector
-LEAST_RTOL = 1e-13  # none at all would be refused
 
 
 @runtime_checkable
@@ -46,7 +42,7 @@ class Chart(Protocol):
         """Return `y` put back on the chart's constraint after a step."""
         ...
 
-    def tolerances(self, rtol: float, y: Vector) -> tuple[Tolerance, Tolerance]:
+    def tolerances(self, rtol: float, y: Vector) -> tuple[float, float]:
         """Return the relative and the absolute tolerance of an integrator."""
         ...
 
@@ -80,7 +76,7 @@ class RawChart:
         x = torch.from_numpy(y.reshape(self.shape))
         return (x / lengths(x)).numpy().ravel()
 
-    def tolerances(self, rtol: float, y: Vector) -> tuple[Tolerance, Tolerance]:
+    def tolerances(self, rtol: float, y: Vector) -> tuple[float, float]:
         """Measure errors against each coordinate, and against the cloud where that is small."""
         size = float(np.linalg.norm(y)) / math.sqrt(y.size)
         if size == 0:  # all at the origin: against how far a bias carries them in unit time
@@ -89,7 +85,7 @@ class RawChart:
 
 
 class ScaledChart:
-    """Tokens as exp(s_i) u_i, for free flows that run away."""
+    """Tokens as exp(s) u, for free flows that run away."""
 
     def __init__(self, system: System, n_tokens: int, dtype: torch.dtype = torch.float64) -> None:
         """Prepare the field for `n_tokens` tokens, with attention computed in `dtype`."""
@@ -98,65 +94,27 @@ class ScaledChart:
 
     def encode(self, tokens: Tokens, log_scale: float) -> Vector:
         """Return u and s of the tokens."""
-        return to_scaled(tokens.numpy().ravel(), log_scale, self.shape[0])
+        return self.tidy(np.append(tokens.numpy().ravel(), log_scale))
 
     def decode(self, y: Vector) -> tuple[Tokens, float]:
-        """Return the tokens divided by the size of their cloud, and its logarithm."""
-        return unscaled(y, self.shape[0])
+        """Return unit-size tokens and s."""
+        return torch.from_numpy(y[:-1].reshape(self.shape).copy()), float(y[-1])
 
     def rate(self, t: float, y: Vector) -> Vector:
         """Return the flow of u and s."""
-        u, logs = _split(y, self.shape[0])
-        top = logs.max()
-        sizes = np.exp(np.maximum(logs - top, kernel.FAINTEST))[:, None]
-        a = self.attention(torch.from_numpy(sizes * u), float(top)).numpy() / sizes
-        speed = (u * a).sum(axis=1)
-        return np.append(a - speed[:, None] * u, speed)
+        u = torch.from_numpy(y[:-1].reshape(self.shape))
+        a = self.attention(u, float(y[-1]))
+        speed = (u * a).sum()
+        return np.append((a - speed * u).numpy().ravel(), speed.item())
 
     def tidy(self, y: Vector) -> Vector:
-        """Move the lengths of u into s."""
-        u, logs = _split(y, self.shape[0])
-        return _joined(u, logs)
+        """Move the length of u into s."""
+        size = float(np.linalg.norm(y[:-1]))
+        return np.append(y[:-1] / size, y[-1] + math.log(size))
 
-    def tolerances(self, rtol: float, y: Vector) -> tuple[Tolerance, Tolerance]:
-        """Measure errors against each token: u_i has length 1, and s_i is a logarithm."""
-        n, d = self.shape
-        relative = np.repeat([rtol, LEAST_RTOL], [n * d, n])
-        absolute = np.repeat([rtol / math.sqrt(d), rtol], [n * d, n])
-        return relative, absolute
-
-
-def _split(y: Vector, n_tokens: int) -> tuple[Vector, Vector]:
-    return y[:-n_tokens].reshape(n_tokens, -1), y[-n_tokens:]
-
-
-def _joined(tokens: Vector, logs: Vector) -> Vector:
-    """Return u and s of exp(logs) tokens, with the lengths of all tokens in s."""
-    largest = np.abs(tokens).max(axis=1)
-    moves = largest > 0
-    # Divided by its largest coordinate first, since squares of faint tokens would be 0.
-    lengths = largest * np.linalg.norm(tokens / np.where(moves, largest, 1.0)[:, None], axis=1)
-    logs = np.where(moves, logs + np.log(np.where(moves, lengths, 1.0)), -np.inf)
-    top = logs.max()
-    # A token at the origin has no size of its own: it takes the largest.
-    floored = np.where(moves, np.maximum(logs, top + kernel.FAINTEST), top)
-    shrink = np.where(moves, np.exp(np.maximum(logs, -1e300) - floored), 0.0)
-    units = tokens / np.where(moves, lengths, 1.0)[:, None]
-    return np.append(units * shrink[:, None], floored)
-
-
-def to_scaled(y: Vector, log_scale: float, n_tokens: int) -> Vector:
-    """Return the scaled chart's vector of exp(log_scale) times the tokens in `y`."""
-    return _joined(y.reshape(n_tokens, -1), np.full(n_tokens, log_scale))
-
-
-def unscaled(y: Vector, n_tokens: int) -> tuple[Tokens, float]:
-    """Return tokens whose cloud has size 1, and the logarithm of the size it has."""
-    u, logs = _split(y, n_tokens)
-    top = logs.max()
-    tokens = np.exp(logs - top)[:, None] * u
-    size = float(np.linalg.norm(tokens))
-    return torch.from_numpy(tokens / size), float(top) + math.log(size)
+    def tolerances(self, rtol: float, y: Vector) -> tuple[float, float]:
+        """Measure errors against the cloud: u has length 1."""
+        return rtol, rtol / math.sqrt(y.size)
 
 
 def logit_spread(system: System, tokens: Tokens, log_scale: float) -> float:

@@ -3,6 +3,7 @@
 Enters: a `System` and tokens. Leaves: saved moments, as `integrate.py` keeps them.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import Tensor
 from orbitlens._types import Tokens
 from orbitlens.rotary import plane_indices, resolve_rotary
 from orbitlens.simulate import kernel
-from orbitlens.simulate.charts import Vector, to_scaled, unscaled
+from orbitlens.simulate.charts import Vector
 from orbitlens.simulate.kernel import KernelSystem
 from orbitlens.simulate.system import Geometry, Mask, System
 
@@ -122,7 +123,7 @@ def run_compiled(  # noqa: PLR0913 - what the kernel takes
     n = start.shape[0]
     arrays = kernel_system(system, n)
     y = _array(start).ravel()
-    y = to_scaled(y, 0.0, n) if scaled else y
+    y = _to_scaled(y, 0.0) if scaled else y
     saved = [(start, 0.0)]
     t, n_steps, n_evaluations, switched = 0.0, 0, 0, None
     while True:
@@ -135,7 +136,7 @@ def run_compiled(  # noqa: PLR0913 - what the kernel takes
         if status != kernel.RUNS_AWAY or len(saved) == len(times):
             break
         scaled, switched = True, t
-        y = to_scaled(y, 0.0, n)
+        y = _to_scaled(y, 0.0)
     return CompiledRun(
         saved=saved,
         n_steps=n_steps,
@@ -146,7 +147,12 @@ def run_compiled(  # noqa: PLR0913 - what the kernel takes
     )
 
 
+def _to_scaled(y: Vector, log_scale: float) -> Vector:
+    size = float(np.linalg.norm(y))
+    return np.append(y / size, log_scale + math.log(size))
+
+
 def _decoded(row: Vector, n_tokens: int, scaled: bool) -> tuple[Tokens, float]:
-    if scaled:
-        return unscaled(row, n_tokens)
-    return torch.from_numpy(row.reshape(n_tokens, -1).copy()), 0.0
+    tokens = row[:-1] if scaled else row
+    shaped = torch.from_numpy(tokens.reshape(n_tokens, -1).copy())
+    return shaped, float(row[-1]) if scaled else 0.0

@@ -51,8 +51,8 @@ def _detached(system: System) -> System:
 def _steps(system: System, x: Tokens, until: float, rtol: float, max_steps: int) -> list[float]:
     chart = RawChart(system, x.shape[0])
     y = chart.encode(x, 0.0)
-    relative, absolute = chart.tolerances(rtol, y)
-    solver = DOP853(chart.rate, 0.0, y, until, rtol=relative, atol=absolute)
+    rtol, atol = chart.tolerances(rtol, y)
+    solver = DOP853(chart.rate, 0.0, y, until, rtol=rtol, atol=atol)
     steps: list[float] = []
     while solver.status == "running" and len(steps) < max_steps:
         solver.step()

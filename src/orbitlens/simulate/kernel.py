@@ -26,7 +26,6 @@ LANES = 4  # coordinates of a head that one pass over the tokens takes together
 LOWEST = -708.0  # of an exponent; below, the result is not a normal number
 HIGHEST = 709.0  # of an exponent; above, the result is not finite
 SMALL = 200.0  # scores whose exponentials and their sums are far from the ends of float64
-FAINTEST = -600.0  # logarithm of the smallest size, beside the largest, that a token can have
 LARGEST_LOGIT = 1e280
 N_STAGES = 12
 
@@ -327,7 +326,7 @@ def mix_heads(q, k, v, scale, slopes, causal, window, unnormalised, begin, end, 
 @njit(cache=True, fastmath=FAST)
 def attention(system, x, log_scale, out, work):
     """Write A(exp(log_scale) x) / exp(log_scale) into `out`."""
-    _, seen, q, k, v, mixed, flow = work
+    seen, q, k, v, mixed, flow = work
     n, d = x.shape
     n_heads, r = system.w_q.shape[0], system.w_q.shape[2]
     none = system.b_q[:0, 0] if system.b_q.size else system.drift[:0]
@@ -367,7 +366,6 @@ def attention(system, x, log_scale, out, work):
 def _workspace(system, n):
     d, r = system.w_q.shape[1], system.w_q.shape[2]
     return (
-        np.empty((n, d)),
         np.empty((d, n)),
         np.empty((r, n)),
         np.empty((r, n)),
@@ -386,21 +384,13 @@ def rate(system, y, scaled, n, out, work):
     x = y[:size].reshape(n, d)
     a = out[:size].reshape(n, d)
     if scaled:
-        logs, tokens = y[size:], work[0]
-        top = logs.max()
-        for i in range(n):
-            shrink = math.exp(max(logs[i] - top, FAINTEST))
-            for c in range(d):
-                tokens[i, c] = shrink * x[i, c]
-        attention(system, tokens, top, a, work)
-        for i in range(n):
-            grow, speed = math.exp(-max(logs[i] - top, FAINTEST)), 0.0
-            for c in range(d):
-                a[i, c] *= grow
-                speed += x[i, c] * a[i, c]
-            for c in range(d):
-                a[i, c] -= speed * x[i, c]
-            out[size + i] = speed
+        attention(system, x, y[size], a, work)
+        speed = 0.0
+        for i in range(size):
+            speed += y[i] * out[i]
+        for i in range(size):
+            out[i] -= speed * y[i]
+        out[size] = speed
         return
     attention(system, x, 0.0, a, work)
     if system.geometry & UNIT_OUTPUT:
@@ -420,25 +410,13 @@ def _tidy(system, y, scaled, n):
     d = system.w_q.shape[1]
     size = n * d
     if scaled:
-        x, logs = y[:size].reshape(n, d), y[size:]
-        top = -math.inf
-        for i in range(n):
-            square = 0.0
-            for c in range(d):
-                square += x[i, c] * x[i, c]
-            length = math.sqrt(square)
-            if length > 0.0:
-                for c in range(d):
-                    x[i, c] /= length
-                logs[i] += math.log(length)
-                top = max(top, logs[i])
-        for i in range(n):  # a token at the origin has no size of its own: it takes the largest
-            if not x[i].any():
-                logs[i] = top
-            elif logs[i] < top + FAINTEST:
-                for c in range(d):
-                    x[i, c] *= math.exp(logs[i] - top - FAINTEST)
-                logs[i] = top + FAINTEST
+        square = 0.0
+        for i in range(size):
+            square += y[i] * y[i]
+        length = math.sqrt(square)
+        for i in range(size):
+            y[i] /= length
+        y[size] += math.log(length)
     elif system.geometry & ON_SPHERE:
         x = y[:size].reshape(n, d)
         _unit_rows(x, x)
@@ -461,8 +439,8 @@ def _weighted(stages, weights, n_used, h, y, out):
 
 @no_type_check
 @njit(cache=True, fastmath=FAST)
-def _error(stages, h, y, new, rtol, atol, n_logs):
-    """Return DOP853's error of a step, relative to the tolerance; logarithms have their own."""
+def _error(stages, h, y, new, rtol, atol):
+    """Return DOP853's error of a step, relative to the tolerance."""
     fifth, third = 0.0, 0.0
     for i in range(y.size):
         e5, e3 = 0.0, 0.0
@@ -470,8 +448,6 @@ def _error(stages, h, y, new, rtol, atol, n_logs):
             e5 += _E5[m] * stages[m, i]
             e3 += _E3[m] * stages[m, i]
         size = atol + rtol * max(abs(y[i]), abs(new[i]))
-        if i >= y.size - n_logs:
-            size = rtol
         fifth += (e5 / size) ** 2
         third += (e3 / size) ** 2
     if fifth == 0.0:
@@ -582,7 +558,7 @@ def integrate(system, start, t, times, scaled, n, rtol, max_steps, spread_limit)
         for i in range(size):
             norm += stages[0, i] * stages[0, i]
         spot = math.sqrt(norm / size)
-    atol = rtol / math.sqrt(system.w_q.shape[1]) if scaled else rtol * max(spot, 1e-300)
+    atol = rtol / math.sqrt(float(size)) if scaled else rtol * max(spot, 1e-300)
     h = _first_step(system, y, stages[0], scaled, n, rtol, atol, until - t, scratch, work)
     n_saved, n_steps, n_evaluations, grew = 0, 0, 2, True
     status = DONE
@@ -600,7 +576,7 @@ def integrate(system, start, t, times, scaled, n, rtol, max_steps, spread_limit)
         _weighted(stages, _B, N_STAGES, h, y, new)
         rate(system, new, scaled, n, stages[N_STAGES], work)
         n_evaluations += N_STAGES
-        error = _error(stages, h, y, new, rtol, atol, n if scaled else 0)
+        error = _error(stages, h, y, new, rtol, atol)
         if not error < 1.0:  # NaN counts as too large
             h *= max(0.2, 0.9 * error**-0.125) if error == error else 0.2
             grew = False
@@ -633,8 +609,8 @@ def integrate(system, start, t, times, scaled, n, rtol, max_steps, spread_limit)
         if scaled or system.geometry & ON_SPHERE:
             rate(system, y, scaled, n, stages[0], work)  # tidying moved y by a rounding error
             n_evaluations += 1
-            if scaled and _settled(stages[0], size - n):
-                _coast(saved, n_saved, times, y, t, stages[0], n)
+            if scaled and _settled(stages[0], size - 1):
+                _coast(saved, n_saved, times, y, t, stages[0, size - 1])
                 return saved, times.size, y, until, n_steps, n_evaluations, DONE
     return saved, n_saved, y, t, n_steps, n_evaluations, status
 
@@ -651,12 +627,12 @@ def _settled(flow, size):
 
 @no_type_check
 @njit(cache=True)
-def _coast(saved, n_saved, times, y, t, flow, n):
-    """Finish a run whose directions stand still: logarithms of sizes are linear in time."""
-    begin, first = y.copy(), y.size - n
+def _coast(saved, n_saved, times, y, t, speed):
+    """Finish a run whose directions stand still: the logarithm of the scale is linear in time."""
+    last = y.size - 1
+    begin = y[last]
     for m in range(n_saved, times.size):
-        for i in range(first, y.size):
-            y[i] = begin[i] + flow[i] * (times[m] - t)
+        y[last] = begin + speed * (times[m] - t)
         saved[m] = y
 
 
