@@ -8,6 +8,7 @@ import platform
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -65,11 +66,20 @@ def gather(
     checkpoints = [load_checkpoint(path) for path in paths]  # complains before anything runs
     names = _names([checkpoint.path for checkpoint in checkpoints])
     say = step or (lambda what: None)
-    models = [
-        _gather_model(checkpoint, name, chosen, lambda what, name=name: say(f"{name}: {what}"))  # type: ignore[misc]
-        for checkpoint, name in zip(checkpoints, names, strict=True)
-    ]
+    n_threads = torch.get_num_threads()
+    models = []
+    for checkpoint, name in zip(checkpoints, names, strict=True):
+        # Threads gain nothing on a small model, and on busy cores they wait for each other.
+        torch.set_num_threads(1 if checkpoint.n_parameters < SMALL_MODEL else n_threads)
+        try:
+            models.append(_gather_model(checkpoint, name, chosen, partial(_say, say, name)))
+        finally:
+            torch.set_num_threads(n_threads)
     return ReportData(models=tuple(models), settings=_settings(chosen), versions=_versions())
+
+
+def _say(say: Step, name: str, what: str) -> None:
+    say(f"{name}: {what}")
 
 
 def _names(paths: Sequence[str]) -> list[str]:
@@ -117,8 +127,6 @@ def _gather_model(
     checkpoint: Checkpoint, name: str, options: ReportOptions, step: Step
 ) -> ModelReport:
     parts = _Parts(step)
-    if checkpoint.n_parameters < SMALL_MODEL:
-        torch.set_num_threads(1)
     running, tokenizer = parts.attempt("model", "loading", lambda: load_model(checkpoint.path)) or (
         None,
         None,
