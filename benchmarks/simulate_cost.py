@@ -8,7 +8,6 @@ process of its own, and must grow with the tokens, not with their pairs.
 
 import argparse
 import json
-import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -50,9 +49,10 @@ def memory(n: int, d_head: int) -> float:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "import simulate_cost as c\n"
+        "from orbitlens.headmap import peak_rss_bytes as peak\n"
         "system = c.random_system(64, 1, int(sys.argv[3]), causal=True)\n"
-        "c.evaluate(system, 64); before = c.peak()\n"
-        "c.evaluate(system, int(sys.argv[2])); print(c.peak() - before)"
+        "c.evaluate(system, 64); before = peak()\n"
+        "c.evaluate(system, int(sys.argv[2])); print(peak() - before)"
     )
     here = str(Path(__file__).parent)
     command = [sys.executable, "-c", code, here, str(n), str(d_head)]
@@ -61,12 +61,6 @@ def memory(n: int, d_head: int) -> float:
 
 def evaluate(system: System, n: int) -> None:
     AttentionField(system, n, compiled=True)(torch.randn(n, system.d_model, dtype=torch.float64))
-
-
-def peak() -> int:
-    found = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
-    assert found is not None
-    return 1024 * int(found[1])
 
 
 def ensemble_seconds(n_systems: int) -> float:

@@ -28,6 +28,22 @@ def shared_model():
     return find
 
 
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory):
+    """Return a function from the name of a tiny model to its folder, in float32, written once."""
+    from tiny_models import CASES, build  # here: most tests need no transformers
+
+    cases, known = {case.name: case for case in CASES}, {}
+
+    def get(name):
+        if name not in known:
+            known[name] = tmp_path_factory.mktemp(name)
+            build(cases[name]).float().save_pretrained(known[name])
+        return str(known[name])
+
+    return get
+
+
 @pytest.fixture
 def generator():
     return torch.Generator().manual_seed(0)

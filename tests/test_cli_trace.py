@@ -11,23 +11,8 @@ from typer.testing import CliRunner
 
 from orbitlens.cli import app
 from orbitlens.errors import InputError
-from tiny_models import CASES, build
 
-BY_NAME = {case.name: case for case in CASES}
 IDS = " ".join(str(3 + k % 30) for k in range(12))
-
-
-@pytest.fixture(scope="module")
-def folder_of(tmp_path_factory):
-    known = {}
-
-    def get(name):
-        if name not in known:
-            known[name] = tmp_path_factory.mktemp(name)
-            build(BY_NAME[name]).float().save_pretrained(known[name])
-        return str(known[name])
-
-    return get
 
 
 @pytest.fixture
@@ -42,17 +27,17 @@ def run(*arguments):
     return CliRunner().invoke(app, ["trace", *arguments], catch_exceptions=True)
 
 
-def test_a_report_fits_80_columns_and_says_what_attention_does(folder_of, ids_file):
-    result = run(folder_of("llama-grouped"), "--tokens", ids_file)
+def test_a_report_fits_80_columns_and_says_what_attention_does(model_folder, ids_file):
+    result = run(model_folder("llama-grouped"), "--tokens", ids_file)
     assert result.exit_code == 0, result.output
     assert "attention" in result.output.lower()
     assert "over depth" in result.output
     assert all(len(line) <= 80 for line in result.output.splitlines())
 
 
-def test_json_and_save_hold_what_the_docs_promise(folder_of, ids_file, tmp_path):
+def test_json_and_save_hold_what_the_docs_promise(model_folder, ids_file, tmp_path):
     json_file, folder = tmp_path / "t.json", tmp_path / "saved"
-    model = folder_of("llama-grouped")
+    model = model_folder("llama-grouped")
     result = run(model, "--tokens", ids_file, "--json", str(json_file), "--save", str(folder))
     assert result.exit_code == 0, result.output
     data = json.loads(json_file.read_text())
@@ -72,9 +57,9 @@ def test_json_and_save_hold_what_the_docs_promise(folder_of, ids_file, tmp_path)
     assert "with data" in scan.output
 
 
-def test_controls_shuffled_tokens_and_an_untrained_twin(folder_of, ids_file, tmp_path):
+def test_controls_shuffled_tokens_and_an_untrained_twin(model_folder, ids_file, tmp_path):
     file = tmp_path / "t.json"
-    model = folder_of("llama-grouped")
+    model = model_folder("llama-grouped")
     result = run(model, "--tokens", ids_file, "--twin", "--shuffle", "--json", str(file))
     assert result.exit_code == 0, result.output
     assert "untrained twin" in result.output
@@ -105,14 +90,14 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("name", "arguments", "said"), REFUSED)
-def test_bad_input_is_refused_with_advice(folder_of, name, arguments, said):
-    result = run(folder_of(name), *arguments)
+def test_bad_input_is_refused_with_advice(model_folder, name, arguments, said):
+    result = run(model_folder(name), *arguments)
     assert isinstance(result.exception, InputError)
     assert said in str(result.exception)
 
 
-def test_the_command_ends_with_code_2_and_no_traceback(folder_of):
-    command = [sys.executable, "-m", "orbitlens.cli", "trace", folder_of("llama")]
+def test_the_command_ends_with_code_2_and_no_traceback(model_folder):
+    command = [sys.executable, "-m", "orbitlens.cli", "trace", model_folder("llama")]
     done = subprocess.run(
         [*command, "--tokens", "1,2,99,4"],
         capture_output=True,
@@ -142,11 +127,11 @@ def test_the_packages_own_passage_is_the_default_text(shared_model):
     assert "spreads tokens in every layer" in result.output
 
 
-def test_images_of_the_wrong_size_are_refused(folder_of, tmp_path):
+def test_images_of_the_wrong_size_are_refused(model_folder, tmp_path):
     import numpy as np
 
     np.save(tmp_path / "a.npy", np.zeros((4, 1, 9, 9)))
-    result = run(folder_of("vit"), "--images", str(tmp_path / "a.npy"))
+    result = run(model_folder("vit"), "--images", str(tmp_path / "a.npy"))
     assert "takes [1, 12, 12]" in str(result.exception)
     np.save(tmp_path / "b.npy", np.random.default_rng(0).normal(size=(4, 1, 12, 12)))
-    assert run(folder_of("vit"), "--images", str(tmp_path / "b.npy")).exit_code == 0
+    assert run(model_folder("vit"), "--images", str(tmp_path / "b.npy")).exit_code == 0

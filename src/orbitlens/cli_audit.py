@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orbitlens.cli_output import JsonOption, progress_bar, stdout, write_json
-from orbitlens.errors import InputError, MissingPackageError
+from orbitlens.errors import InputError
 
 if TYPE_CHECKING:
     import torch
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from orbitlens.symmetry.audit_result import Audit
     from orbitlens.symmetry.inputs import Inputs
     from orbitlens.symmetry.subject import Subject
-
-SMALL_MODEL = 5_000_000  # parameters up to which threads wait for each other more than they help
 
 
 def audit(
@@ -47,12 +45,12 @@ def audit(
         )
     import torch
 
+    from orbitlens.model import threads_for
     from orbitlens.symmetry.audit import AuditOptions
     from orbitlens.symmetry.audit import audit as run_audit
 
     loaded, tokenizer, path = _load(model)
-    if sum(p.numel() for p in loaded.parameters()) < SMALL_MODEL:
-        torch.set_num_threads(1)
+    n_parameters = sum(p.numel() for p in loaded.parameters())
     generator = torch.Generator().manual_seed(seed)
     inputs = _inputs(loaded, tokenizer, (text, images), (samples, length), generator)
     subject = _subject(loaded, inputs)
@@ -64,7 +62,7 @@ def audit(
         source=inputs.source,
         notes=inputs.notes,
     )
-    with progress_bar("auditing") as report:
+    with progress_bar("auditing") as report, threads_for(n_parameters):
         result = run_audit(subject, inputs.items, options, progress=report)
     _show(result, json_file)
 
@@ -72,7 +70,7 @@ def audit(
 def _load(model: str) -> tuple[Any, Any, str]:
     """Return the model, its tokenizer or None, and where it was found."""
     from orbitlens.checkpoint.load import load_checkpoint
-    from orbitlens.model import load_model
+    from orbitlens.model import load_model, quiet_transformers
     from orbitlens.symmetry.feeds import FEEDS
 
     checkpoint = load_checkpoint(model)
@@ -82,14 +80,7 @@ def _load(model: str) -> tuple[Any, Any, str]:
             f"{model}: family {family!r} is known to scan, but not how it takes positions and "
             f"masks. The audit knows: {', '.join(sorted(FEEDS))}."
         )
-    try:
-        import transformers
-    except ImportError as error:
-        raise MissingPackageError(
-            "running a model needs transformers: pip install 'orbitlens[measure]'"
-        ) from error
-    transformers.utils.logging.disable_progress_bar()
-    transformers.utils.logging.set_verbosity_error()
+    quiet_transformers()
     loaded, tokenizer = load_model(checkpoint.path, attention="sdpa")
     return loaded, tokenizer, checkpoint.path
 
@@ -106,11 +97,11 @@ def _inputs(
         check_length,
         ids_of_file,
         mask_query,
-        passage,
         random_ids,
         reads_passage,
         text_inputs,
     )
+    from orbitlens.texts import passage
 
     text, images = files
     n_samples, length = size

@@ -26,6 +26,27 @@ JsonOption = Annotated[
     typer.Option("--json", metavar="FILE", help="Write the result as JSON; - prints it."),
 ]
 
+NormaliseOption = Annotated[
+    str, typer.Option(metavar="MEAN,STD", help="Of grey levels divided by 255.")
+]
+
+
+def mean_std(text: str) -> tuple[float, float]:
+    """Read what `NormaliseOption` takes.
+
+    Raises:
+        InputError: not two numbers, or the second is not positive.
+    """
+    try:
+        mean, std = (float(part) for part in text.split(","))
+    except ValueError as error:
+        raise InputError(
+            f"--normalise {text!r}: expected two numbers, such as 0.1307,0.3081."
+        ) from error
+    if not std > 0:
+        raise InputError(f"--normalise {text!r}: the second number must be positive.")
+    return mean, std
+
 
 def write_json(data: dict[str, Any], file: Path) -> None:
     """Write JSON whole or not at all: to a temporary file beside the target, then renamed."""

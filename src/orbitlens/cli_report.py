@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orbitlens.cli_output import JsonOption, replace_file, stderr, stdout, write_json
+from orbitlens.cli_output import (
+    JsonOption,
+    NormaliseOption,
+    mean_std,
+    replace_file,
+    stderr,
+    stdout,
+    write_json,
+)
 from orbitlens.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,9 +45,7 @@ def report(
         Path | None,
         typer.Option(metavar="FILE", help="Ids, one context a line: models without tokenizer."),
     ] = None,
-    normalise: Annotated[
-        str, typer.Option(metavar="MEAN,STD", help="Of grey levels divided by 255.")
-    ] = "0.5,0.5",
+    normalise: NormaliseOption = "0.5,0.5",
     max_tokens: Annotated[int, typer.Option(metavar="N", help="Tokens to run.")] = 2048,
     context: Annotated[int, typer.Option(metavar="N", help="Tokens a context.")] = 64,
     samples: Annotated[int, typer.Option(metavar="N", help="Inputs of the audit.")] = 24,
@@ -76,7 +82,7 @@ def report(
             text=text,
             images=images,
             tokens=tokens,
-            normalise=_mean_std(normalise),
+            normalise=mean_std(normalise),
             max_tokens=max_tokens,
             context=context,
             samples=samples,
@@ -101,29 +107,12 @@ def _check_target(out: Path) -> None:
         raise InputError(f"{out}: a page cannot be written there. Choose another --out FILE.")
 
 
-def _mean_std(text: str) -> tuple[float, float]:
-    try:
-        mean, std = (float(part) for part in text.split(","))
-    except ValueError as error:
-        raise InputError(
-            f"--normalise {text!r}: expected two numbers, such as 0.1307,0.3081."
-        ) from error
-    if not std > 0:
-        raise InputError(f"--normalise {text!r}: the second number must be positive.")
-    return mean, std
-
-
 def _gather(models: list[str], options: "ReportOptions") -> dict[str, Any]:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    try:
-        from transformers.utils import logging
-    except ImportError:  # the report says what is missing, and why
-        pass
-    else:
-        logging.set_verbosity_error()
-        logging.disable_progress_bar()
+    from orbitlens.model import quiet_transformers
     from orbitlens.report.gather import gather
 
+    quiet_transformers()
     console = stderr()
     if not console.is_terminal:
         return gather(models, options).to_json()

@@ -1,5 +1,6 @@
 """The command `orbitlens trace`: run a model and follow its tokens through depth."""
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -8,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orbitlens.cli_output import JsonOption, progress_bar, stdout, write_json
+from orbitlens.cli_output import (
+    JsonOption,
+    NormaliseOption,
+    mean_std,
+    progress_bar,
+    stdout,
+    write_json,
+)
 from orbitlens.errors import InputError
 
 if TYPE_CHECKING:
@@ -42,9 +50,7 @@ def trace(
         int | None, typer.Option(metavar="N", help="Tokens a context, special ones included.")
     ] = None,
     batch: Annotated[int, typer.Option(metavar="B", help="Contexts run at once.")] = 8,
-    normalise: Annotated[
-        str, typer.Option(metavar="MEAN,STD", help="Of grey levels divided by 255.")
-    ] = "0.5,0.5",
+    normalise: NormaliseOption = "0.5,0.5",
     shuffle: Annotated[
         bool, typer.Option("--shuffle", help="Control: tokens in random order.")
     ] = False,
@@ -62,20 +68,21 @@ def trace(
 ) -> None:
     """Run a model on text and set what its layers do beside what was predicted."""
     from orbitlens.checkpoint.load import load_checkpoint
-    from orbitlens.model import load_model
+    from orbitlens.model import load_model, quiet_transformers
 
     if sum(given is not None for given in (text, images, tokens)) > 1:
         raise InputError("--text, --images and --tokens: give one of them.")
     for name, value in (("--max-tokens", max_tokens), ("--batch", batch), ("--context", context)):
         if value is not None and value < 1:
             raise InputError(f"{name} {value}: expected at least 1.")
-    _quiet_transformers()
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    quiet_transformers()
     checkpoint = load_checkpoint(model)
     running, tokenizer = load_model(checkpoint.path)
     limits = _limits(running, context, batch, max_tokens)
     source = _Source(checkpoint, running, tokenizer, limits, seed if shuffle else None)
     if images is not None:
-        batches = source.images(images, *_mean_std(normalise))
+        batches = source.images(images, *mean_std(normalise))
     elif tokens is not None:
         batches = source.ids(tokens)
     else:
@@ -85,31 +92,6 @@ def trace(
     if twin:
         result = replace(result, twin=_twin(checkpoint, batches, fit, seed))
     _show(result, json_file, save)
-
-
-def _quiet_transformers() -> None:
-    """Keep transformers' own bars and notices off the terminal."""
-    import os
-
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    try:
-        from transformers.utils import logging
-    except ImportError:  # load_model says what to install
-        return
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-
-
-def _mean_std(text: str) -> tuple[float, float]:
-    try:
-        mean, std = (float(part) for part in text.split(","))
-    except ValueError as error:
-        raise InputError(
-            f"--normalise {text!r}: expected two numbers, such as 0.1307,0.3081."
-        ) from error
-    if not std > 0:
-        raise InputError(f"--normalise {text!r}: the second number must be positive.")
-    return mean, std
 
 
 def _positions(running: Any) -> int | None:  # noqa: ANN401

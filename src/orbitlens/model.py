@@ -5,6 +5,8 @@ and its tokenizer where there is one. No remote code, no pickles, nothing fetche
 """
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +14,7 @@ import torch
 
 from orbitlens.errors import CheckpointError, InputError, MissingPackageError
 
+SMALL_MODEL = 5_000_000  # parameters
 Task = Literal["declared", "base", "causal-lm"]
 
 
@@ -90,6 +93,27 @@ def load_tokenizer(folder: Path) -> Any | None:  # noqa: ANN401 - a tokenizer of
             f"{folder}: the tokenizer cannot be read ({first_line(error)}). "
             "Give token ids instead of text."
         ) from error
+
+
+def quiet_transformers() -> None:
+    """Keep transformers' own bars and notices off the terminal, where it is installed."""
+    try:
+        from transformers.utils import logging
+    except ImportError:  # load_model says what to install
+        return
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+
+@contextmanager
+def threads_for(n_parameters: int) -> Iterator[None]:
+    """Run a small model on one thread: several wait for each other longer than they help."""
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1 if n_parameters < SMALL_MODEL else n_threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(n_threads)
 
 
 def first_line(error: Exception) -> str:

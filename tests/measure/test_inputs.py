@@ -16,9 +16,9 @@ from orbitlens.measure.inputs import (
     read_images,
     read_text,
     shuffled,
-    special_tokens,
     text_contexts,
 )
+from orbitlens.texts import special_tokens
 
 LIMITS = Limits(context=6, batch=2, max_tokens=1000)
 

@@ -12,26 +12,11 @@ import pytest
 from orbitlens.report.gather import gather
 from orbitlens.report.inputs import ReportOptions
 from orbitlens.report.page import render
-from tiny_models import CASES, build
 
 HOSTILE = "</script><img src=x onerror=\"document.title='run'\"><b>'&amp;"
-BY_NAME = {case.name: case for case in CASES}
 SMALL = ReportOptions(
     max_tokens=96, context=12, samples=8, permutations=3, flows=3, flow_growth=0.5
 )
-
-
-@pytest.fixture(scope="session")
-def model_folder(tmp_path_factory):
-    known = {}
-
-    def get(name):
-        if name not in known:
-            known[name] = tmp_path_factory.mktemp(name)
-            build(BY_NAME[name]).float().save_pretrained(known[name])
-        return str(known[name])
-
-    return get
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.integrate import DOP853
 
-from orbitlens.simulate import kernel
+from orbitlens.simulate import kernel, loops
 from orbitlens.simulate.charts import RawChart
 from orbitlens.simulate.compiled import MOST_TOKENS, WIDEST, fits_kernel, kernel_system
 from orbitlens.simulate.examples import example_system
@@ -20,7 +20,7 @@ U = np.uint64
 
 def exponential(values):
     rows = np.array([values], dtype=np.float64)
-    kernel._exponentiate(rows, U(0), U(0), U(len(values)), 0.0)
+    loops._exponentiate(rows, U(0), U(0), U(len(values)), 0.0)
     return rows[0]
 
 
@@ -55,13 +55,13 @@ def test_the_exponential_at_its_edges():
 def test_the_exponential_of_positive_scores_serves_unnormalised_attention():
     x = np.linspace(0, 709, 50_001)
     assert relative_errors(x).max() < 3e-16
-    assert kernel.HIGHEST == 709.0
+    assert loops.HIGHEST == 709.0
 
 
 def test_weights_and_their_sum_are_taken_relative_to_the_largest_score():
     rows = np.array([[2000.0, 999.0, 1000.0, 998.0, 2000.0]])
     stretch = (U(0), U(1), U(4))
-    total = kernel._exponentiate(rows, *stretch, kernel._largest(rows, *stretch))
+    total = loops._exponentiate(rows, *stretch, loops._largest(rows, *stretch))
     np.testing.assert_allclose(rows[0], [2000.0, *np.exp([-1.0, 0.0, -2.0]), 2000.0], rtol=1e-15)
     assert total == pytest.approx(rows[0, 1:4].sum(), rel=1e-15)
 

@@ -111,13 +111,10 @@ def test_a_forked_process_starts_threads_of_its_own():
 
 
 GROWTH = """
-import re, sys, torch
-from pathlib import Path
+import sys, torch
+from orbitlens.headmap import peak_rss_bytes as peak
 from orbitlens.simulate.mixing import Mixing
 from orbitlens.simulate.system import Mask
-
-def peak():
-    return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
 
 def run(n):
     q, k, v = torch.randn(3, 1, n, int(sys.argv[1]), dtype=torch.float64)

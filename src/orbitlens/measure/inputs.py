@@ -9,7 +9,6 @@ than a context makes a context of its own if it is at least half as long, and is
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from orbitlens.errors import InputError
+from orbitlens.texts import passage, special_tokens
 
 Batch = dict[str, Tensor]
 PIECE = 200_000  # characters tokenised at a time
@@ -36,7 +36,7 @@ class Limits:
 def read_text(file: Path | None) -> Iterator[str]:
     """Yield a text piece by piece, cut at the end of a line; the package's own passage for None."""
     if file is None:
-        yield files("orbitlens.measure").joinpath("passage.txt").read_text(encoding="utf-8")
+        yield passage().read_text(encoding="utf-8")
         return
     try:
         with file.open(encoding="utf-8") as stream:
@@ -53,7 +53,7 @@ def read_text(file: Path | None) -> Iterator[str]:
 
 def text_contexts(pieces: Iterable[str], tokenizer: Any, limits: Limits) -> Iterator[list[int]]:  # noqa: ANN401
     """Yield contexts of a text, at most `max_tokens` tokens altogether."""
-    before, after = special_tokens(tokenizer)
+    before, after = special_tokens(tokenizer) or ([], [])
     width = limits.context - len(before) - len(after)
     if width < 1:
         raise InputError(
@@ -72,16 +72,6 @@ def text_contexts(pieces: Iterable[str], tokenizer: Any, limits: Limits) -> Iter
             return
     if len(waiting) >= max(width // 2, FEWEST_TOKENS):
         yield before + waiting + after
-
-
-def special_tokens(tokenizer: Any) -> tuple[list[int], list[int]]:  # noqa: ANN401
-    """Return the ids a tokenizer puts in front of a text and behind it."""
-    plain = list(tokenizer("a b", add_special_tokens=False)["input_ids"])
-    whole = list(tokenizer("a b")["input_ids"])
-    for start in range(len(whole) - len(plain) + 1):
-        if whole[start : start + len(plain)] == plain:
-            return whole[:start], whole[start + len(plain) :]
-    return [], []
 
 
 def shuffled(contexts: Iterable[list[int]], *, seed: int) -> Iterator[list[int]]:

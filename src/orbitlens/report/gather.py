@@ -21,7 +21,7 @@ from orbitlens.headmap import ScanOptions, scan
 from orbitlens.heads import load_layer
 from orbitlens.measure.trace import Collector, TraceOptions, finish
 from orbitlens.measure.trace_result import Trace
-from orbitlens.model import fresh_twin, load_model
+from orbitlens.model import fresh_twin, load_model, threads_for
 from orbitlens.report.data import FlowFrames, ModelReport, ReportData
 from orbitlens.report.flow_picture import flow_picture
 from orbitlens.report.inputs import Material, ReportOptions, material
@@ -37,7 +37,6 @@ from orbitlens.symmetry.audit_result import Audit
 from orbitlens.symmetry.subject import make_subject
 from orbitlens.theory.maps import HeadMaps
 
-SMALL_MODEL = 5_000_000  # parameters up to which threads wait for each other more than they help
 WIDEST_FLOW = 512  # d_model up to which the flow of single heads is simulated
 FLOW_TOKENS = 24
 FLOW_FRAMES = 25
@@ -66,15 +65,10 @@ def gather(
     checkpoints = [load_checkpoint(path) for path in paths]  # complains before anything runs
     names = _names([checkpoint.path for checkpoint in checkpoints])
     say = step or (lambda what: None)
-    n_threads = torch.get_num_threads()
     models = []
     for checkpoint, name in zip(checkpoints, names, strict=True):
-        # Threads gain nothing on a small model, and on busy cores they wait for each other.
-        torch.set_num_threads(1 if checkpoint.n_parameters < SMALL_MODEL else n_threads)
-        try:
+        with threads_for(checkpoint.n_parameters):
             models.append(_gather_model(checkpoint, name, chosen, partial(_say, say, name)))
-        finally:
-            torch.set_num_threads(n_threads)
     return ReportData(models=tuple(models), settings=_settings(chosen), versions=_versions())
 
 

@@ -6,7 +6,6 @@ names of tokens, and notes on where they come from.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +24,9 @@ from orbitlens.measure.inputs import (
     shuffled,
     text_contexts,
 )
-from orbitlens.symmetry.inputs import Inputs, mask_query, text_inputs
+from orbitlens.symmetry.inputs import Inputs, mask_query, random_ids, text_inputs
 from orbitlens.symmetry.subject import patches_of_images
+from orbitlens.texts import passage
 
 IMAGE_FAMILIES = {"vit", "deit"}
 AUDIT_LENGTH = 32
@@ -101,9 +101,8 @@ def _words(running: Any, tokenizer: Any, options: ReportOptions) -> Material:  #
     def audit() -> Inputs:
         if source != "text":
             return _audited_ids(contexts, options.samples, length, source, notes)
-        with as_file(files("orbitlens.measure").joinpath("passage.txt")) as passage:
-            file = options.text or passage
-            found = text_inputs(file, tokenizer, options.samples, length, rng)
+        file = options.text or passage()
+        found = text_inputs(file, tokenizer, options.samples, length, rng)
         mask_id = getattr(tokenizer, "mask_token_id", None)
         masked = type(running).__name__.endswith("ForMaskedLM")
         return mask_query(found, mask_id) if masked else found
@@ -135,10 +134,7 @@ def _contexts(
         return parse_ids(str(options.tokens))[: limits.max_tokens // 4], "ids", ()
     rng = torch.Generator().manual_seed(options.seed)
     n = max(2, limits.max_tokens // limits.context)
-    names = torch.arange(int(config.vocab_size))
-    padding = getattr(config, "pad_token_id", None)
-    names = names[names != (-1 if padding is None else padding)]  # models skip padding
-    rows = names[torch.randint(len(names), (n, limits.context), generator=rng)].tolist()
+    rows = random_ids(config, n, limits.context, rng).items.tolist()
     note = (
         "the folder has no tokenizer and no ids were given (--tokens FILE): inputs are random "
         "tokens, on which a model need not behave as usual",

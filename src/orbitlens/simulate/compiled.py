@@ -15,6 +15,7 @@ from orbitlens.rotary import plane_indices, resolve_rotary
 from orbitlens.simulate import kernel
 from orbitlens.simulate.charts import Vector
 from orbitlens.simulate.kernel import KernelSystem
+from orbitlens.simulate.loops import LANES
 from orbitlens.simulate.system import Geometry, Mask, System
 
 # Beyond these the machine's own matrix products win over the compiled loops.
@@ -79,7 +80,7 @@ def _array(value: Tensor) -> Vector:
 def _padded(value: Tensor, dim: int) -> Vector:
     """Return an array whose head width is rounded up to whole LANES, with zeros."""
     extra = list(value.shape)
-    extra[dim] = -value.shape[dim] % kernel.LANES
+    extra[dim] = -value.shape[dim] % LANES
     return _array(torch.cat([value, value.new_zeros(extra)], dim=dim))
 
 

@@ -15,11 +15,11 @@ from torch import Tensor
 from orbitlens._types import Tokens
 from orbitlens.errors import InputError
 from orbitlens.rotary import Turning, resolve_rotary
+from orbitlens.simulate.kernel import LARGEST_LOGIT
 from orbitlens.simulate.mixing import Mixing
 from orbitlens.simulate.system import Geometry, System
 
 Field = Callable[[Tokens], Tokens]
-LARGEST_LOGIT = 1e280  # beyond, attention is a choice of the largest score, and floats overflow
 
 
 class AttentionField:

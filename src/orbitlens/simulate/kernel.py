@@ -1,32 +1,22 @@
 """A compiled integrator for small systems: attention, DOP853 and step control in one numba loop.
 
 Enters: arrays. Leaves: arrays. Nothing is called back into Python and the interpreter's lock is not
-held, so threads run one system each, with steps of their own. Loops over tokens are written so that
-the compiler turns them into vector instructions, exponentials included: head widths are padded to
-a multiple of `LANES`, rows are contiguous, and nothing in a loop depends on a branch.
-Coefficients are those of SciPy's DOP853 (Hairer, Norsett & Wanner, Solving ODEs I, section II.5).
+held, so threads run one system each, with steps of their own. Coefficients are those of SciPy's
+DOP853 (Hairer, Norsett & Wanner, Solving ODEs I, section II.5).
 """
 
 import math
-from typing import Any, NamedTuple, no_type_check
+from typing import NamedTuple, no_type_check
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 from numpy.typing import NDArray
 from scipy.integrate import DOP853
 
+from orbitlens.simulate.loops import FAST, mix_rows
+
 Array = NDArray[np.float64]
-# Sums may be taken in any order; NaN and infinity stay what they are.
-FAST = {"reassoc", "contract", "arcp", "nsz"}
-EXACT = {"contract"}  # reordering would undo the rounding trick of `exponential`
-U = np.uint64
-LANES = 4  # coordinates of a head that one pass over the tokens takes together
-LOWEST = -708.0  # of an exponent; below, the result is not a normal number
-HIGHEST = 709.0  # of an exponent; above, the result is not finite
-SMALL = 200.0  # scores whose exponentials and their sums are far from the ends of float64
-LARGEST_LOGIT = 1e280
+LARGEST_LOGIT = 1e280  # beyond, attention is a choice of the largest score, and floats overflow
 N_STAGES = 12
 
 # Status codes of a run.
@@ -63,82 +53,6 @@ class KernelSystem(NamedTuple):
     window: int  # 0: none
     geometry: int
     unnormalised: bool
-
-
-# --- exponentials ----------------------------------------------------------------------------
-
-LOG2E = 1.4426950408889634
-LN2_HIGH, LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
-MAGIC = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to a whole number, in the low bits
-# exp(x) for |x| <= ln(2) / 2: the polynomial through its values at 12 Chebyshev points, whose
-# relative error is 1.6e-17; it begins 1 + x.
-_C2, _C3 = 0.5000000000000019, 0.1666666666666668
-_C4, _C5 = 0.04166666666648795, 0.008333333333319589
-_C6, _C7 = 0.0013888888952352863, 0.00019841269890076403
-_C8, _C9 = 2.4801485441561313e-05, 2.755724088722987e-06
-_C10, _C11 = 2.763265472252779e-07, 2.5110049204818658e-08
-
-
-@intrinsic
-def _bits_of(typingctx: Any, x: Any) -> Any:
-    """Read the bits of a float as an integer, in the register."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.IntType(64))
-
-    return types.int64(types.float64), generate
-
-
-@intrinsic
-def _float_of(typingctx: Any, bits: Any) -> Any:
-    """Read the bits of an integer as a float, in the register."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.DoubleType())
-
-    return types.float64(types.int64), generate
-
-
-@no_type_check
-@njit(cache=True, fastmath=EXACT)
-def exponential(s):
-    """Return exp(s) for s at most HIGHEST, to 3e-16; without branches, so that loops vectorise."""
-    s = max(s, LOWEST)
-    t = s * LOG2E + MAGIC
-    k = t - MAGIC
-    x = s - k * LN2_HIGH - k * LN2_LOW
-    x2 = x * x
-    x4 = x2 * x2
-    low = (_C2 + x * _C3) + x2 * (_C4 + x * _C5)
-    high = (_C6 + x * _C7) + x2 * (_C8 + x * _C9) + x4 * (_C10 + x * _C11)
-    p = 1.0 + (x + x2 * (low + x4 * high))  # the 1 last: then all else is rounded far below it
-    return _float_of(_bits_of(p) + (_bits_of(t) << 52))  # p times 2^k
-
-
-# Loops below count with unsigned numbers: a signed index might be negative, which Python counts
-# from the end, and the test for it keeps loops from being vectorised. Slices would do, but at 64
-# tokens making them takes as long as the arithmetic.
-
-
-@no_type_check
-@njit(cache=True, fastmath={"nnan", "nsz"})
-def _largest(rows, m, low, high):
-    top = rows[m, low]
-    for j in range(low, high):
-        top = max(top, rows[m, j])
-    return top
-
-
-@no_type_check
-@njit(cache=True, fastmath={"contract", "reassoc"})
-def _exponentiate(rows, m, low, high, top):
-    """Replace s = rows[m, low:high] by exp(s - top) and return its sum."""
-    total = 0.0
-    for j in range(low, high):
-        weight = exponential(rows[m, j] - top)
-        rows[m, j] = weight
-        total += weight
-    return total
 
 
 # --- attention -------------------------------------------------------------------------------
@@ -191,135 +105,6 @@ def _turn(x, system):
         for i in range(first.size):
             a, b = first[i], second[i]
             first[i], second[i] = a * cosine[i] - b * sine[i], b * cosine[i] + a * sine[i]
-
-
-@no_type_check
-@njit(cache=True, fastmath=FAST)
-def _score_pair(q, i, twin, k, scale, low, high, rows):
-    """Write the scores of the tokens i and twin against low ... high - 1 into two rows."""
-    for a in range(U(0), U(q.shape[0]), U(LANES)):
-        b, c, d = a + U(1), a + U(2), a + U(3)
-        p0, p1, p2, p3 = scale * q[a, i], scale * q[b, i], scale * q[c, i], scale * q[d, i]
-        q0, q1 = scale * q[a, twin], scale * q[b, twin]
-        q2, q3 = scale * q[c, twin], scale * q[d, twin]
-        if a == U(0):
-            for j in range(low, high):
-                k0, k1, k2, k3 = k[a, j], k[b, j], k[c, j], k[d, j]
-                rows[U(0), j] = p0 * k0 + p1 * k1 + p2 * k2 + p3 * k3
-                rows[U(1), j] = q0 * k0 + q1 * k1 + q2 * k2 + q3 * k3
-        else:
-            for j in range(low, high):
-                k0, k1, k2, k3 = k[a, j], k[b, j], k[c, j], k[d, j]
-                rows[U(0), j] += p0 * k0 + p1 * k1 + p2 * k2 + p3 * k3
-                rows[U(1), j] += q0 * k0 + q1 * k1 + q2 * k2 + q3 * k3
-
-
-@no_type_check
-@njit(cache=True, fastmath=FAST)
-def _longest_column(x):
-    largest = 0.0
-    for j in range(x.shape[1]):
-        square = 0.0
-        for a in range(x.shape[0]):
-            square += x[a, j] * x[a, j]
-        largest = max(largest, square)
-    return math.sqrt(largest)
-
-
-@no_type_check
-@njit(cache=True, fastmath=FAST)
-def _weigh_pair(rows, v, low, high, i, twin, part, part_twin, out):
-    """Write the means of values under two rows of weights into the columns i and twin."""
-    for a in range(U(0), U(out.shape[0]), U(LANES)):
-        b, c, d = a + U(1), a + U(2), a + U(3)
-        p0, p1, p2, p3 = 0.0, 0.0, 0.0, 0.0
-        q0, q1, q2, q3 = 0.0, 0.0, 0.0, 0.0
-        for j in range(low, high):
-            p, q = rows[U(0), j], rows[U(1), j]
-            v0, v1, v2, v3 = v[a, j], v[b, j], v[c, j], v[d, j]
-            p0 += p * v0
-            p1 += p * v1
-            p2 += p * v2
-            p3 += p * v3
-            q0 += q * v0
-            q1 += q * v1
-            q2 += q * v2
-            q3 += q * v3
-        out[a, i], out[b, i], out[c, i], out[d, i] = p0 * part, p1 * part, p2 * part, p3 * part
-        out[a, twin], out[b, twin] = q0 * part_twin, q1 * part_twin
-        out[c, twin], out[d, twin] = q2 * part_twin, q3 * part_twin
-
-
-@no_type_check
-@njit(cache=True)
-def _sight(i, n, causal, window):
-    """Return the stretch of tokens that token i sees."""
-    low, high = 0, n
-    if causal:
-        high = i + 1
-    if window > 0:
-        low = max(0, i - window + 1)
-        high = min(high, i + window)
-    return low, high
-
-
-@no_type_check
-@njit(cache=True, fastmath=FAST)
-def _shape_scores(rows, m, low, high, sight, slope, i, small, unnormalised):
-    """Hide what token i does not see, add its biases, and return what to shift its scores by."""
-    for j in range(low, sight[0]):
-        rows[m, j] = -math.inf
-    for j in range(sight[1], high):
-        rows[m, j] = -math.inf
-    if slope != 0.0:
-        for j in range(sight[0], sight[1]):
-            rows[m, j] += slope * (j - i)
-    if unnormalised:
-        for j in range(low, high):
-            rows[m, j] = rows[m, j] if rows[m, j] <= HIGHEST else math.nan
-    return 0.0 if small or unnormalised else _largest(rows, U(m), U(low), U(high))
-
-
-@no_type_check
-@njit(cache=True, fastmath=FAST, nogil=True)
-def mix_rows(q, k, v, scale, slope, causal, window, unnormalised, begin, end, out):
-    """Write what the tokens begin ... end - 1 take up from the values of one head into `out`.
-
-    Tokens are columns, and head widths multiples of LANES. Two tokens are done at a time, so that
-    keys and values are read half as often; an odd last one is done twice.
-    """
-    r, n = q.shape
-    rows = np.empty((2, n))
-    reach = scale * _longest_column(k)
-    for i in range(begin, end, 2):
-        twin = min(i + 1, end - 1)
-        sight, sight_twin = _sight(i, n, causal, window), _sight(twin, n, causal, window)
-        low, high = sight[0], sight_twin[1]
-        _score_pair(q, U(i), U(twin), k, scale, U(low), U(high), rows)
-        square = 0.0
-        for a in range(r):
-            square += q[a, i] * q[a, i] + q[a, twin] * q[a, twin]
-        # Scores known to be small need no shift. NaN fails the test, and stays NaN.
-        small = slope == 0.0 and reach * math.sqrt(square) < SMALL
-        top = _shape_scores(rows, 0, low, high, sight, slope, i, small, unnormalised)
-        top_twin = _shape_scores(rows, 1, low, high, sight_twin, slope, twin, small, unnormalised)
-        total = _exponentiate(rows, U(0), U(low), U(high), top)
-        total_twin = _exponentiate(rows, U(1), U(low), U(high), top_twin)
-        if unnormalised:
-            total = total_twin = float(n)
-        _weigh_pair(rows, v, U(low), U(high), U(i), U(twin), 1.0 / total, 1.0 / total_twin, out)
-
-
-@no_type_check
-@njit(cache=True, nogil=True)
-def mix_heads(q, k, v, scale, slopes, causal, window, unnormalised, begin, end, out):
-    """Do `mix_rows` for all rows begin ... end - 1 of all heads, counted one after the other."""
-    n = q.shape[2]
-    for h in range(begin // n, (end - 1) // n + 1):
-        first, last = max(begin - h * n, 0), min(end - h * n, n)
-        mix_rows(
-            q[h], k[h], v[h], scale, slopes[h], causal, window, unnormalised, first, last, out[h]
-        )
 
 
 @no_type_check
@@ -634,42 +419,3 @@ def _coast(saved, n_saved, times, y, t, speed):
     for m in range(n_saved, times.size):
         y[last] = begin + speed * (times[m] - t)
         saved[m] = y
-
-
-# --- clusters --------------------------------------------------------------------------------
-
-
-@no_type_check
-@njit(cache=True, nogil=True)
-def flood(points, radius):
-    """Give neighbours the same label, and theirs, until none is left; then begin the next label.
-
-    Each token leaves the list of the unlabelled once: gathered tokens take linear time, scattered
-    ones quadratic, and memory is linear.
-    """
-    n, d = points.shape
-    labels = np.empty(n, dtype=np.int64)
-    unlabelled, edge = np.arange(n), np.empty(n, dtype=np.int64)
-    n_unlabelled, label = n, 0
-    while n_unlabelled > 0:
-        edge[0] = unlabelled[0]
-        unlabelled[0] = unlabelled[n_unlabelled - 1]
-        n_unlabelled, n_edge = n_unlabelled - 1, 1
-        while n_edge > 0:
-            n_edge -= 1
-            here = edge[n_edge]
-            labels[here] = label
-            m = 0
-            while m < n_unlabelled:
-                other, square = unlabelled[m], 0.0
-                for c in range(d):
-                    square += (points[here, c] - points[other, c]) ** 2
-                if square <= radius * radius:
-                    edge[n_edge] = other
-                    n_edge += 1
-                    n_unlabelled -= 1
-                    unlabelled[m] = unlabelled[n_unlabelled]
-                else:
-                    m += 1
-        label += 1
-    return labels

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from orbitlens.simulate import kernel
+from orbitlens.simulate import loops
 from orbitlens.simulate.system import Mask, System
 
 NARROW = 16  # widest head that the compiled loops take
@@ -128,7 +128,7 @@ class Mixing:
         causal, window = self.mask is Mask.CAUSAL, self.window or 0
 
         def run(rows: tuple[int, int]) -> None:
-            kernel.mix_heads(
+            loops.mix_heads(
                 *arrays[:3],
                 scale,
                 slopes.numpy(),
@@ -156,7 +156,7 @@ class Mixing:
 
 def _columns(x: Headed) -> Float[Tensor, "heads lanes tokens"]:
     """Return tokens as columns, the head's width filled up to whole lanes with zeros."""
-    extra = -x.shape[-1] % kernel.LANES
+    extra = -x.shape[-1] % loops.LANES
     return F.pad(x.mT, (0, 0, 0, extra)).contiguous()
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from orbitlens._types import Tokens
-from orbitlens.simulate import kernel
+from orbitlens.simulate.clusters import flood
 from orbitlens.simulate.system import Geometry
 from orbitlens.trajectory import Status, Trajectory
 
@@ -46,7 +46,7 @@ def cluster_labels(tokens: Tokens, radius: float) -> Int[Tensor, " tokens"]:
     >>> cluster_labels(points, 0.1).tolist()
     [0, 0, 1]
     """
-    return torch.from_numpy(kernel.flood(np.ascontiguousarray(tokens.double().numpy()), radius))
+    return torch.from_numpy(flood(np.ascontiguousarray(tokens.double().numpy()), radius))
 
 
 def count_clusters(tokens: Tokens, radius: float) -> int:

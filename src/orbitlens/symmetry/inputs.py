@@ -5,7 +5,6 @@ way: tokens that the tokenizer adds, text that is too short, random tokens in pl
 """
 
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 from orbitlens.errors import InputError
+from orbitlens.texts import passage, special_tokens
 
 UNKNOWN = 0.02  # share of unknown tokens up to which a text is said to be read
 SHORTEST = 3  # two tokens to swap and one to predict from
@@ -113,7 +113,12 @@ def text_inputs(
     Raises:
         InputError: the text is shorter than one input.
     """
-    front, back = _added(tokenizer)
+    added = special_tokens(tokenizer)
+    if added is None:
+        raise InputError(
+            "the tokenizer changes text when it adds its special tokens; give token ids."
+        )
+    front, back = added
     ids = tokenizer(_read(file), add_special_tokens=False, verbose=False)["input_ids"]
     inner = length - len(front) - len(back)
     if inner < SHORTEST - 1:
@@ -143,11 +148,6 @@ def text_inputs(
         n_after_query=len(back),
         notes=tuple(notes),
     )
-
-
-def passage() -> Path:
-    """Return the file of the package's own short text."""
-    return Path(str(files("orbitlens.measure").joinpath("passage.txt")))
 
 
 def reads_passage(tokenizer: Any) -> bool:  # noqa: ANN401 - any tokenizer
@@ -188,17 +188,6 @@ def image_file(file: Path, n_samples: int, generator: torch.Generator) -> Tensor
             "width)."
         )
     return images[torch.randperm(len(images), generator=generator)[:n_samples]]
-
-
-def _added(tokenizer: Any) -> tuple[list[int], list[int]]:  # noqa: ANN401
-    """Return the ids that a tokenizer puts in front of and behind a text."""
-    text = "a"
-    bare = tokenizer(text, add_special_tokens=False)["input_ids"]
-    full = tokenizer(text)["input_ids"]
-    for start in range(len(full) - len(bare) + 1):
-        if full[start : start + len(bare)] == bare:
-            return full[:start], full[start + len(bare) :]
-    raise InputError("the tokenizer changes text when it adds its special tokens; give token ids.")
 
 
 def _too_few(n_found: int, n_wanted: int) -> tuple[str, ...]:
