@@ -1,0 +1,86 @@
+"""The lab's attention layer, plain: one fused projection, one fused softmax, one output map.
+
+Enters: tokens and a `Given`: what all layers of a run share (angles, bias, mask). Leaves: what
+attention adds to each token, and its pattern where it is asked for.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import Cache
+
+from orbitlens.lab.config import OrbitConfig
+from orbitlens.lab.position import Angles, turn
+
+BatchTokens = Float[Tensor, "batch tokens d_model"]
+PerHead = Float[Tensor, "batch head tokens width"]
+
+
+@dataclass(frozen=True)
+class Given:
+    """What every layer of one run is given beside its tokens."""
+
+    angles: Angles | None = None  # of the tokens that are run now
+    bias: Tensor | None = None  # added to scores: positions and mask in one
+    causal: bool = False  # a causal mask that is not part of `bias`
+    patterns: bool = False  # keep attention weights
+
+
+class OrbitAttention(nn.Module):
+    """Multi-head attention with every encoding; refinements are its subclasses."""
+
+    def __init__(self, config: OrbitConfig) -> None:
+        """Make the projections of queries, keys and values, and the output map."""
+        super().__init__()
+        width = config.hidden_size
+        self.n_heads, self.d_head = config.num_attention_heads, config.d_head
+        self.qkv_proj = nn.Linear(width, 3 * width, bias=config.bias)
+        self.o_proj = nn.Linear(width, width, bias=config.bias)
+
+    def forward(
+        self,
+        x: BatchTokens,
+        given: Given,
+        cache: Cache | None = None,
+        layer: int = 0,
+    ) -> tuple[BatchTokens, Tensor | None]:
+        """Return what attention adds to each token, and the pattern or None."""
+        batch, n_tokens, width = x.shape
+        split = self.qkv_proj(x).view(batch, n_tokens, 3, self.n_heads, self.d_head)
+        q, k, v = split.permute(2, 0, 3, 1, 4).unbind(0)
+        if given.angles is not None:
+            q, k = turn(q, given.angles), turn(k, given.angles)
+        if cache is not None:
+            k, v = cache.update(k, v, layer)
+        mixed, pattern = attend(q, k, v, given)
+        return self.o_proj(mixed.transpose(1, 2).reshape(batch, n_tokens, width)), pattern
+
+    def extra_loss(self) -> Tensor | float:
+        """Return what the layer adds to the loss."""
+        return 0.0
+
+    def after_step(self) -> None:
+        """Put weights back where they must be, after a step of an optimizer."""
+
+
+def attend(
+    q: PerHead, k: PerHead, v: PerHead, given: Given, scale: float | None = None
+) -> tuple[PerHead, Tensor | None]:
+    """Return softmax(q k^T scale + bias) v; `scale` defaults to 1/sqrt(width of q)."""
+    if not given.patterns:
+        mixed = functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=given.bias, is_causal=given.causal, scale=scale
+        )
+        return mixed, None
+    scores = q @ k.transpose(-1, -2) * (scale if scale is not None else q.shape[-1] ** -0.5)
+    if given.bias is not None:
+        scores = scores + given.bias
+    if given.causal:
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+        scores = scores.masked_fill(hidden, -math.inf)
+    pattern = scores.softmax(dim=-1)
+    return pattern @ v, pattern

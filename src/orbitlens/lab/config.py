@@ -1,0 +1,216 @@
+"""OrbitConfig: one small transformer whose every mechanism is a switch.
+
+Enters: names of switches and sizes. Leaves: a config of transformers, checked: an unknown value is
+refused with the list of the known ones, and so are widths that do not divide and pairs of switches
+that mean nothing together.
+"""
+
+from typing import Any
+
+from transformers import PretrainedConfig
+
+from orbitlens.errors import InputError
+
+POSITIONS = ("none", "learned", "sinusoidal", "rotary", "alibi", "t5")
+MASKS = ("causal", "full")
+RESIDUALS = ("all", "none", "attention", "mlp")
+NORMS = ("pre", "post", "peri", "none")
+NORM_KINDS = ("layer", "rms")
+ACTIVATIONS = ("gelu", "swiglu")
+DEFINITE = ("definite-positive", "definite-half", "definite-negative")
+REFINEMENTS = (
+    "none",
+    *DEFINITE,
+    "diagonal",
+    "guard",
+    "guard-data",
+    "aligned",
+    "penalty",
+    "reinjection",
+    "rotary-values",
+    "anti",
+)
+SWITCHES: dict[str, tuple[str, ...]] = {
+    "position": POSITIONS,
+    "mask": MASKS,
+    "norm": NORMS,
+    "norm_kind": NORM_KINDS,
+    "activation": ACTIVATIONS,
+    "refinement": REFINEMENTS,
+}
+# A refinement acts on one kind of encoding; the others here mean nothing to it.
+NEEDS_POSITION: dict[str, tuple[str, ...]] = {
+    "diagonal": ("rotary",),
+    "rotary-values": ("rotary",),
+    "reinjection": ("learned", "sinusoidal"),
+}
+
+
+class OrbitConfig(PretrainedConfig):
+    """Sizes and switches of an Orbit model; defaults are a small pre-norm decoder.
+
+    Fields beside the usual names of transformers:
+        position: how tokens are told apart by place; "t5" is T5's table of biases.
+        rotary_base, rotary_fraction: of "rotary"; the fraction is the part of a head that turns.
+        mask: who sees whom. A class token sees all and is seen by no patch where this is causal.
+        residual: which sums keep the stream they are added to: "all", "none", those behind
+            "attention" or "mlp" only, or a list of layers that keep both of theirs.
+        norm: in front of each branch ("pre"), on the stream behind it ("post"), in front and on
+            the branch's output ("peri"), or nowhere.
+        mlp: whether layers have one; shared_layers: one set of weights for all layers.
+        refinement: theory section 6; `penalty_weight` is the factor of "penalty".
+    """
+
+    model_type = "orbit"
+    keys_to_ignore_at_inference = ["past_key_values"]  # noqa: RUF012 - as transformers has it
+
+    vocab_size: int = 128
+    hidden_size: int = 64
+    num_hidden_layers: int = 3
+    num_attention_heads: int = 4
+    intermediate_size: int | None = None
+    max_position_embeddings: int = 256
+    position: str = "learned"
+    rotary_base: float | int = 10000.0
+    rotary_fraction: float | int = 1.0
+    mask: str = "causal"
+    residual: str | list[int] = "all"
+    norm: str = "pre"
+    norm_kind: str = "layer"
+    layer_norm_eps: float = 1e-5
+    mlp: bool = True
+    activation: str = "gelu"
+    bias: bool = False
+    shared_layers: bool = False
+    refinement: str = "none"
+    penalty_weight: float | int = 1.0
+    relative_attention_num_buckets: int = 32
+    relative_attention_max_distance: int = 128
+    initializer_range: float = 0.02
+    image_size: int | None = None
+    patch_size: int = 2
+    num_channels: int = 1
+    use_cache: bool = True
+    tie_word_embeddings: bool = False
+    pad_token_id: int | None = None
+    bos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
+
+    def __post_init__(self, **kwargs: Any) -> None:  # noqa: ANN401 - as transformers has it
+        """Fill in what depends on other fields, and check."""
+        if self.intermediate_size is None:
+            self.intermediate_size = 4 * self.hidden_size
+        super().__post_init__(**kwargs)
+        check_switches(self)
+        check_sizes(self)
+
+    @property
+    def d_head(self) -> int:
+        """Width of one head."""
+        return int(self.hidden_size // self.num_attention_heads)
+
+    @property
+    def d_rotary(self) -> int:
+        """How many coordinates of a head turn."""
+        return int(self.d_head * self.rotary_fraction)
+
+    @property
+    def n_patches(self) -> int:
+        """Number of patches of an image; 0 for a model of tokens."""
+        return 0 if self.image_size is None else (self.image_size // self.patch_size) ** 2
+
+
+def known(name: str, value: object) -> str:
+    """Return the value of a switch if it is one of its values.
+
+    Raises:
+        InputError: it is not; the message lists those that are.
+    """
+    values = SWITCHES[name]
+    if not isinstance(value, str) or value not in values:
+        raise InputError(f"{name} {value!r} is unknown. Choose one of: {', '.join(values)}.")
+    return value
+
+
+def residual_plan(config: OrbitConfig) -> tuple[tuple[bool, bool], ...]:
+    """Return for every layer whether the sums behind attention and behind the MLP are kept."""
+    n_layers = config.num_hidden_layers
+    if isinstance(config.residual, list):
+        return tuple(
+            (layer in config.residual, layer in config.residual) for layer in range(n_layers)
+        )
+    kept = {"all": (True, True), "none": (False, False)}
+    kept |= {"attention": (True, False), "mlp": (False, True)}
+    return (kept[config.residual],) * n_layers
+
+
+def check_switches(config: OrbitConfig) -> None:
+    """Refuse unknown values, and refinements that mean nothing with the other switches."""
+    for name in SWITCHES:
+        known(name, getattr(config, name))
+    _check_residual(config)
+    needed = NEEDS_POSITION.get(config.refinement)
+    if needed is not None and config.position not in needed:
+        raise InputError(
+            f"refinement {config.refinement!r} changes the encoding {' or '.join(needed)}; the "
+            f"position here is {config.position!r}. Choose that encoding or another refinement."
+        )
+
+
+def _check_residual(config: OrbitConfig) -> None:
+    value = config.residual
+    if isinstance(value, str) and value in RESIDUALS:
+        return
+    if isinstance(value, str):
+        raise InputError(
+            f"residual {value!r} is unknown. Choose one of: {', '.join(RESIDUALS)}; or a list of "
+            "the layers that keep theirs, such as [0, 2]."
+        )
+    wrong = [layer for layer in value if not 0 <= layer < config.num_hidden_layers]
+    if wrong:
+        raise InputError(
+            f"residual: there is no layer {wrong[0]}; layers are 0 to "
+            f"{config.num_hidden_layers - 1}."
+        )
+
+
+def check_sizes(config: OrbitConfig) -> None:
+    """Refuse sizes that are not positive and widths that do not divide."""
+    for name in (
+        "vocab_size",
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "intermediate_size",
+        "max_position_embeddings",
+    ):
+        if getattr(config, name) < 1:
+            raise InputError(f"{name} is {getattr(config, name)}; expected 1 or more.")
+    if config.hidden_size % config.num_attention_heads:
+        raise InputError(
+            f"hidden_size {config.hidden_size} does not split into {config.num_attention_heads} "
+            "heads. Choose a width that is a multiple of the number of heads."
+        )
+    if config.position == "rotary":
+        _check_rotary(config)
+    if config.position == "sinusoidal" and config.hidden_size % 2:
+        raise InputError(
+            f"hidden_size {config.hidden_size} is odd; sinusoidal positions come in pairs of sine "
+            "and cosine. Choose an even width."
+        )
+    if config.image_size is not None and config.image_size % config.patch_size:
+        raise InputError(
+            f"image_size {config.image_size} does not cut into patches of {config.patch_size}. "
+            "Choose a patch_size that divides it."
+        )
+
+
+def _check_rotary(config: OrbitConfig) -> None:
+    if not 0 < config.rotary_fraction <= 1 or config.d_rotary < 2 or config.d_rotary % 2:
+        raise InputError(
+            f"rotary_fraction {config.rotary_fraction} of a head of width {config.d_head} is "
+            f"{config.d_head * config.rotary_fraction:g} coordinates; expected an even number from "
+            "2 on. Rotary encodings turn pairs: choose another width, number of heads or fraction."
+        )
+    if config.rotary_base <= 1:
+        raise InputError(f"rotary_base is {config.rotary_base}; expected a number above 1.")
