@@ -2,8 +2,8 @@
 
     python benchmarks/simulate.py [--quick] [--only P1,P2] [--json FILE]
 
-Every solver gets the loosest tolerance of a fixed ladder that meets the asked accuracy on a seed of
-its own; times and errors are then taken on five other seeds. The reference is SciPy's DOP853 at
+Every solver gets the loosest tolerance of a fixed ladder that meets the asked accuracy with room to
+spare on a seed of its own (the most accurate one where none has room); times and errors are then taken on five other seeds. The reference is SciPy's DOP853 at
 1e-12 with a plain NumPy right-hand side. A solver that misses the accuracy is shown and does not
 count. Peers run a 5th- and an 8th-order method where they have both, those of torch with
 `scaled_dot_product_attention`, which is never slower for them than a plain softmax; the fastest
@@ -403,11 +403,15 @@ class Result:
 
 
 def calibrated(solver: Solver, problem: Problem, exact: np.ndarray) -> float | None:
+    """Return the loosest tolerance with a margin to spare, else the most accurate one, if any."""
     arrays = problem.arrays(CALIBRATION_SEED)
+    errors = {}
     for rtol in LADDER:
-        if error_of(solver(problem, arrays, rtol)(), exact) <= MARGIN * problem.accuracy:
+        errors[rtol] = error_of(solver(problem, arrays, rtol)(), exact)
+        if errors[rtol] <= MARGIN * problem.accuracy:
             return rtol
-    return None
+    best = min(errors, key=lambda rtol: errors[rtol])
+    return best if errors[best] <= problem.accuracy else None
 
 
 def judge(result: Result, job: Callable[[], np.ndarray], exact: np.ndarray) -> None:
@@ -488,10 +492,15 @@ def show(problem: Problem, results: list[Result]) -> bool:
             print(f"| {result.solver} | none | missed on the whole ladder | - | - |")
             continue
         cells = [f"{result.rtol:g}", f"{result.error:.0e}", f"{1e3 * result.wall:.1f} ms"]
-        ratio = f"{result.wall / mine.wall:.2f} ({result.cpu / mine.cpu:.2f})"
+        ratio = "-"
+        if mine.rtol is not None:
+            ratio = f"{result.wall / mine.wall:.2f} ({result.cpu / mine.cpu:.2f})"
         missed = "" if result.counts(problem.accuracy) else " (too inaccurate to count)"
         print(f"| {result.solver} | {' | '.join(cells)} | {ratio}{missed} |")
     met = mine.counts(problem.accuracy)
+    if not met:
+        print("- orbitlens misses the accuracy: no goal is met.")
+        return False
     peers = [r for r in results[1:] if r.rtol is not None and r.counts(problem.accuracy)]
     for name, goal in GOALS[problem.name]:
         fit = [r for r in peers if name == "best peer" or r.solver.startswith(name)]

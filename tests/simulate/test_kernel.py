@@ -58,6 +58,17 @@ def test_the_exponential_of_positive_scores_serves_unnormalised_attention():
     assert loops.HIGHEST == 709.0
 
 
+def test_powers_of_two_are_exact_to_rounding():
+    x = 999 * (2 * np.random.default_rng(0).random(300_000) - 1)
+    seams = np.arange(-1998, 1999) / 2
+    x = np.concatenate([x, seams, np.nextafter(seams, -1e4), np.nextafter(seams, 1e4)])
+    exact = np.exp2(x.astype(np.longdouble))
+    rows = x[None].copy()
+    total = loops._raise_two(rows, U(0), U(0), U(len(x)), (0, len(x)))
+    assert np.abs((rows[0] - exact) / exact).max() < 8e-16
+    assert total == pytest.approx(rows[0].sum(), rel=1e-13)
+
+
 def test_weights_and_their_sum_are_taken_relative_to_the_largest_score():
     rows = np.array([[2000.0, 999.0, 1000.0, 998.0, 2000.0]])
     stretch = (U(0), U(1), U(4))

@@ -58,6 +58,43 @@ def test_every_way_gives_the_definition(n_tokens, window, mask, compiled):
             )
 
 
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 5, 8, 16])
+@pytest.mark.parametrize("n_tokens", [1, 3, 64, 67])
+@pytest.mark.parametrize("unnormalised", [False, True])
+def test_heads_of_every_width_are_mixed_alike(width, n_tokens, unnormalised):
+    q, k, v = heads(n_tokens, width)
+    for mask in Mask:
+        mix = make(n_tokens, mask=mask, unnormalised=unnormalised, compiled=True)
+        torch.testing.assert_close(
+            mix(q, k, v, 0.4), by_definition(mix, q, k, v, 0.4), rtol=1e-12, atol=1e-13
+        )
+
+
+@pytest.mark.parametrize("width", [2, 4, 8])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("where", [0, 1, 2])
+def test_what_is_not_finite_is_never_mixed_into_a_finite_answer(width, bad, where):
+    qkv = heads(20, width)
+    qkv[where][0, 7, 1] = bad
+    out = make(20, compiled=True)(*qkv, 0.4)
+    touched = out[0, 7] if where == 0 else out[0]
+    assert not torch.isfinite(touched).all()
+    assert torch.isfinite(out[1]).all()
+
+
+def test_torch_has_one_thread_while_the_loops_run_and_its_own_afterwards():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with make(5, compiled=True).alone():
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+        with make(5).alone():
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_a_wrong_mask_would_be_noticed():
     q, k, v = heads(300, 6)
     causal, full = make(300, mask=Mask.CAUSAL), make(300)

@@ -54,6 +54,7 @@ def kernel_system(system: System, n_tokens: int) -> KernelSystem:
         w_k=_padded(system.w_k, -1),
         w_v=_padded(system.w_v, -1),
         w_o=_padded(system.w_o, -2),
+        width=system.d_head,
         b_q=table if system.b_q is None else _padded(system.b_q, -1),
         b_k=table if system.b_k is None else _padded(system.b_k, -1),
         drift=flat if system.drift is None else _array(system.drift),

@@ -51,7 +51,8 @@ class AttentionField:
         if system.rotary is not None:
             rotation = resolve_rotary(system.rotary, n_tokens)
             self._turn = Turning.of(rotation, n_tokens, r).to(self._in)
-        self._mix = Mixing.of(system, n_tokens, compiled=compiled)
+        double = dtype == torch.float64
+        self._mix = Mixing.of(system, n_tokens, compiled=compiled, double=double)
         self._positions = checked_positions(system, n_tokens) if system.reinjected else None
 
     def __call__(self, x: Tokens, log_scale: float = 0.0) -> Tokens:
@@ -59,6 +60,10 @@ class AttentionField:
 
         Without biases A(e^s u) / e^s is attention of u at scores e^(2s) times larger.
         """
+        with self._mix.alone():
+            return self._evaluate(x, log_scale)
+
+    def _evaluate(self, x: Tokens, log_scale: float) -> Tokens:
         system = self.system
         if self._positions is not None:
             x = x + self._positions * math.exp(-log_scale)

@@ -13,7 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.integrate import DOP853
 
-from orbitlens.simulate.loops import FAST, mix_rows
+from orbitlens.simulate.loops import FAST, U, mix_rows
 
 Array = NDArray[np.float64]
 LARGEST_LOGIT = 1e280  # beyond, attention is a choice of the largest score, and floats overflow
@@ -39,6 +39,7 @@ class KernelSystem(NamedTuple):
     w_k: Array
     w_v: Array
     w_o: Array  # heads, d_head, d_model
+    width: int  # d_head before it was padded
     b_q: Array  # heads, d_head
     b_k: Array
     drift: Array  # d_model
@@ -84,15 +85,17 @@ def _unit_columns(x):
 
 @no_type_check
 @njit(cache=True, fastmath=FAST)
-def _project(x, weight, bias, shrink, out):
-    """Write weight^T x + shrink bias into `out`; tokens are columns."""
-    for a in range(out.shape[0]):
-        row = out[a]
-        row[:] = bias[a] * shrink if bias.size else 0.0
-        for c in range(x.shape[0]):
-            w, column = weight[c, a], x[c]
-            for i in range(row.size):
-                row[i] += w * column[i]
+def _project(x, weight, bias, shrink, width, out):
+    """Write weight^T x + shrink bias into the first rows of `out`; tokens are columns."""
+    n = U(x.shape[1])
+    for a in range(U(width)):
+        start = bias[a] * shrink if bias.size else 0.0
+        for i in range(n):
+            out[a, i] = start
+        for c in range(U(x.shape[0])):
+            w = weight[c, a]
+            for i in range(n):
+                out[a, i] += w * x[c, i]
 
 
 @no_type_check
@@ -113,7 +116,7 @@ def attention(system, x, log_scale, out, work):
     """Write A(exp(log_scale) x) / exp(log_scale) into `out`."""
     seen, q, k, v, mixed, flow = work
     n, d = x.shape
-    n_heads, r = system.w_q.shape[0], system.w_q.shape[2]
+    n_heads, width = system.w_q.shape[0], system.width
     none = system.b_q[:0, 0] if system.b_q.size else system.drift[:0]
     shrink = math.exp(-log_scale)
     scale = min(system.beta * math.exp(min(2 * log_scale, 640.0)), LARGEST_LOGIT)
@@ -126,21 +129,31 @@ def attention(system, x, log_scale, out, work):
     if system.geometry & UNIT_INPUT:
         _unit_columns(seen)
     for h in range(n_heads):
-        _project(seen, system.w_q[h], system.b_q[h] if system.b_q.size else none, shrink, q)
-        _project(seen, system.w_k[h], system.b_k[h] if system.b_k.size else none, shrink, k)
-        _project(seen, system.w_v[h], none, shrink, v)
+        _project(seen, system.w_q[h], system.b_q[h] if system.b_q.size else none, shrink, width, q)
+        _project(seen, system.w_k[h], system.b_k[h] if system.b_k.size else none, shrink, width, k)
+        _project(seen, system.w_v[h], none, shrink, width, v)
         _turn(q, system)
         _turn(k, system)
         slope = system.slopes[h] * system.beta if system.slopes.size else 0.0
         mix_rows(
-            q, k, v, scale, slope, system.causal, system.window, system.unnormalised, 0, n, mixed
+            q,
+            k,
+            v,
+            width,
+            scale,
+            slope,
+            system.causal,
+            system.window,
+            system.unnormalised,
+            0,
+            n,
+            mixed,
         )
-        for c in range(d):
-            row = flow[c]
-            for a in range(r):
-                w, column = system.w_o[h, a, c], mixed[a]
-                for i in range(n):
-                    row[i] += w * column[i]
+        for c in range(U(d)):
+            for a in range(U(width)):
+                w = system.w_o[h, a, c]
+                for i in range(U(n)):
+                    flow[c, i] += w * mixed[a, i]
     for i in range(n):
         for c in range(d):
             out[i, c] = flow[c, i]
@@ -149,13 +162,14 @@ def attention(system, x, log_scale, out, work):
 @no_type_check
 @njit(cache=True)
 def _workspace(system, n):
+    """Return arrays to work in; coordinates that only fill up a head stay zero."""
     d, r = system.w_q.shape[1], system.w_q.shape[2]
     return (
         np.empty((d, n)),
-        np.empty((r, n)),
-        np.empty((r, n)),
-        np.empty((r, n)),
-        np.empty((r, n)),
+        np.zeros((r, n)),
+        np.zeros((r, n)),
+        np.zeros((r, n)),
+        np.zeros((r, n)),
         np.empty((d, n)),
     )
 

@@ -7,10 +7,11 @@ rows where tokens are hidden, which skips what nobody sees. Memory is linear in 
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import cached_property
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from itertools import pairwise
 
 import torch
@@ -38,6 +39,7 @@ class Mixing:
     unnormalised: bool
     slopes: Float[Tensor, " heads"] | None  # ALiBi's, times beta
     compiled: bool  # narrow heads may go to the compiled loops, which have no gradients
+    n_threads: int = field(default_factory=lambda: torch.get_num_threads())
 
     @cached_property
     def _band(self) -> Bool[Tensor, "block band"]:
@@ -46,7 +48,7 @@ class Mixing:
         return _may_see(_offsets(slice(0, BLOCK), around), self.mask, self.window)
 
     @classmethod
-    def of(cls, system: System, n_tokens: int, *, compiled: bool) -> "Mixing":
+    def of(cls, system: System, n_tokens: int, *, compiled: bool, double: bool = True) -> "Mixing":
         """Read off a system how its tokens mix."""
         slopes = system.alibi_slopes
         return cls(
@@ -55,8 +57,24 @@ class Mixing:
             window=system.window,
             unnormalised=system.unnormalised,
             slopes=None if slopes is None else system.beta * slopes,
-            compiled=compiled and system.d_head <= NARROW,
+            compiled=compiled and double and system.d_head <= NARROW,
         )
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep torch to one thread while the loops have theirs.
+
+        After a product torch's threads spin for milliseconds before they sleep, and would take the
+        cores that the loops are to run on.
+        """
+        if not self.compiled or self.n_threads == 1:
+            yield
+            return
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(self.n_threads)
 
     def __call__(self, q: Headed, k: Headed, v: Headed, scale: float) -> Headed:
         """Return what every token takes up, in each head; scores are scale q k + slope (j - i)."""
@@ -130,6 +148,7 @@ class Mixing:
         def run(rows: tuple[int, int]) -> None:
             loops.mix_heads(
                 *arrays[:3],
+                q.shape[-1],
                 scale,
                 slopes.numpy(),
                 causal,
@@ -143,14 +162,14 @@ class Mixing:
         if len(parts) == 1:
             run(parts[0])
         else:
-            list(_threads().map(run, parts))
+            list(_threads(self.n_threads).map(run, parts))
         return out[:, : v.shape[-1]].mT
 
     def _parts(self, n_heads: int) -> list[tuple[int, int]]:
         """Cut the rows of all heads into parts for the threads; causal rows differ in length."""
-        n_rows, n_threads = n_heads * self.n_tokens, torch.get_num_threads()
+        n_rows = n_heads * self.n_tokens
         worth = n_rows * self.n_tokens // WORTH_A_THREAD
-        count = min(worth, 4 * n_threads) if n_threads > 1 and worth > 1 else 1
+        count = min(worth, 4 * self.n_threads) if self.n_threads > 1 and worth > 1 else 1
         return list(pairwise(n_rows * part // count for part in range(count + 1)))
 
 
@@ -181,19 +200,9 @@ def _may_see(
     return visible if window is None else visible & (offsets.abs() < window)
 
 
-_pool: ThreadPoolExecutor | None = None
+@cache
+def _threads(n_threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(n_threads, thread_name_prefix="orbitlens-mixing")
 
 
-def _threads() -> ThreadPoolExecutor:
-    global _pool
-    if _pool is None:
-        _pool = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="orbitlens-mixing")
-    return _pool
-
-
-def _forget_threads() -> None:
-    global _pool
-    _pool = None
-
-
-os.register_at_fork(after_in_child=_forget_threads)
+os.register_at_fork(after_in_child=_threads.cache_clear)
