@@ -3,11 +3,12 @@
     python benchmarks/simulate.py [--quick] [--only P1,P2] [--json FILE]
 
 Every solver gets the loosest tolerance of a fixed ladder that meets the asked accuracy with room to
-spare on a seed of its own (the most accurate one where none has room); times and errors are then taken on five other seeds. The reference is SciPy's DOP853 at
-1e-12 with a plain NumPy right-hand side. A solver that misses the accuracy is shown and does not
-count. Peers run a 5th- and an 8th-order method where they have both, those of torch with
-`scaled_dot_product_attention`, which is never slower for them than a plain softmax; the fastest
-stands for the peer. Compilation is not timed.
+spare on a seed of its own, the most accurate one where none has room; times and errors are then
+taken on five other seeds. The reference is SciPy's DOP853 at 1e-12 with a plain NumPy right-hand
+side. A solver that misses the accuracy is shown and does not count. Peers run a 5th- and an
+8th-order method where they have both, those of torch with `scaled_dot_product_attention`, which is
+never slower for them than a plain softmax; the fastest stands for the peer. Compilation is
+not timed.
 """
 
 import argparse
