@@ -1,7 +1,8 @@
-"""The lab's attention layer, plain: one fused projection, one fused softmax, one output map.
+"""The lab's plain attention layer: one fused projection, one fused softmax, one output map.
 
 Enters: tokens and a `Given`: what all layers of a run share (angles, bias, mask). Leaves: what
-attention adds to each token, and its pattern where it is asked for.
+attention adds to each token, and its pattern where it is asked for. Refined layers are in
+`refinements.py`.
 """
 
 import math
@@ -30,8 +31,34 @@ class Given:
     patterns: bool = False  # keep attention weights
 
 
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """The norms around an attention layer, which its maps act through."""
+
+    gain: Float[Tensor, " d_model"] | None = None  # of the norm in front
+    centred: bool = False  # that norm takes the mean away
+    out_gain: Float[Tensor, " d_model"] | None = None  # of a norm on the output
+
+
 class OrbitAttention(nn.Module):
-    """Multi-head attention with every encoding; refinements are its subclasses."""
+    """What every attention layer of the lab has: a forward, and two things a trainer asks for."""
+
+    def forward(
+        self, x: BatchTokens, given: Given, cache: Cache | None = None, layer: int = 0
+    ) -> tuple[BatchTokens, Tensor | None]:
+        """Return what attention adds to each token, and the pattern or None."""
+        raise NotImplementedError
+
+    def extra_loss(self, frame: Frame) -> Tensor | None:
+        """Return what the layer adds to the loss, or None."""
+        return None
+
+    def after_step(self, frame: Frame) -> None:
+        """Put weights back where they must be, after a step of an optimizer."""
+
+
+class PlainAttention(OrbitAttention):
+    """Multi-head attention as everyone has it."""
 
     def __init__(self, config: OrbitConfig) -> None:
         """Make the projections of queries, keys and values, and the output map."""
@@ -42,34 +69,40 @@ class OrbitAttention(nn.Module):
         self.o_proj = nn.Linear(width, width, bias=config.bias)
 
     def forward(
-        self,
-        x: BatchTokens,
-        given: Given,
-        cache: Cache | None = None,
-        layer: int = 0,
+        self, x: BatchTokens, given: Given, cache: Cache | None = None, layer: int = 0
     ) -> tuple[BatchTokens, Tensor | None]:
         """Return what attention adds to each token, and the pattern or None."""
-        batch, n_tokens, width = x.shape
-        split = self.qkv_proj(x).view(batch, n_tokens, 3, self.n_heads, self.d_head)
-        q, k, v = split.permute(2, 0, 3, 1, 4).unbind(0)
+        q, k, v = split_heads(self.qkv_proj(x), self.n_heads)
         if given.angles is not None:
             q, k = turn(q, given.angles), turn(k, given.angles)
         if cache is not None:
             k, v = cache.update(k, v, layer)
         mixed, pattern = attend(q, k, v, given)
-        return self.o_proj(mixed.transpose(1, 2).reshape(batch, n_tokens, width)), pattern
+        return self.o_proj(side_by_side(mixed)), pattern
 
-    def extra_loss(self) -> Tensor | float:
-        """Return what the layer adds to the loss."""
-        return 0.0
 
-    def after_step(self) -> None:
-        """Put weights back where they must be, after a step of an optimizer."""
+def split_heads(
+    fused: Float[Tensor, "batch tokens fused"], n_heads: int
+) -> tuple[PerHead, PerHead, PerHead]:
+    """Return queries, keys and values of each head."""
+    batch, n_tokens, width = fused.shape
+    split = fused.view(batch, n_tokens, 3, n_heads, width // (3 * n_heads))
+    q, k, v = split.permute(2, 0, 3, 1, 4).unbind(0)
+    return q, k, v
+
+
+def side_by_side(mixed: PerHead) -> Float[Tensor, "batch tokens heads_width"]:
+    """Return the heads of each token next to each other."""
+    return mixed.transpose(1, 2).flatten(2)
 
 
 def attend(
-    q: PerHead, k: PerHead, v: PerHead, given: Given, scale: float | None = None
-) -> tuple[PerHead, Tensor | None]:
+    q: PerHead,
+    k: Float[Tensor, "batch head keys width"],
+    v: Float[Tensor, "batch head keys value_width"],
+    given: Given,
+    scale: float | None = None,
+) -> tuple[Float[Tensor, "batch head tokens value_width"], Tensor | None]:
     """Return softmax(q k^T scale + bias) v; `scale` defaults to 1/sqrt(width of q)."""
     if not given.patterns:
         mixed = functional.scaled_dot_product_attention(

@@ -12,18 +12,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import Cache
 
-from orbitlens.lab.attention import Given, OrbitAttention
+from orbitlens.lab.attention import Frame, Given, OrbitAttention
 from orbitlens.lab.config import OrbitConfig, residual_plan
 
 BatchTokens = Float[Tensor, "batch tokens d_model"]
 USED = {"pre": ("norm",), "peri": ("norm", "out_norm"), "post": ("post_norm",), "none": ()}
 
 
-def make_norm(config: OrbitConfig) -> nn.Module:
+def make_norm(config: OrbitConfig, *, gain: bool = True) -> nn.Module:
     """Return the norm of the config's kind."""
+    width, epsilon = config.hidden_size, config.layer_norm_eps
     if config.norm_kind == "rms":
-        return nn.RMSNorm(config.hidden_size, eps=config.layer_norm_eps)
-    return nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=config.bias)
+        return nn.RMSNorm(width, eps=epsilon, elementwise_affine=gain)
+    return nn.LayerNorm(width, eps=epsilon, elementwise_affine=gain, bias=config.bias)
 
 
 class OrbitMlp(nn.Module):
@@ -69,12 +70,23 @@ class OrbitBlock(nn.Module):
             present = branch == "attn" or config.mlp
             for slot in ("norm", "out_norm", "post_norm"):
                 used = present and slot in USED[config.norm]
-                self.add_module(f"{branch}_{slot}", make_norm(config) if used else nn.Identity())
+                # A gain in front of definite maps would undo their signs.
+                gain = not (config.is_definite and (branch, slot) == ("attn", "norm"))
+                norm = make_norm(config, gain=gain) if used else nn.Identity()
+                self.add_module(f"{branch}_{slot}", norm)
 
     @property
     def keeps_all(self) -> bool:
         """Whether every residual sum is in place."""
         return all(all(kept) for kept in self.keeps)
+
+    def frame(self) -> Frame:
+        """Return the norms around attention."""
+        return Frame(
+            gain=getattr(self.attn_norm, "weight", None),
+            centred=isinstance(self.attn_norm, nn.LayerNorm),
+            out_gain=getattr(self.attn_out_norm, "weight", None),
+        )
 
     def forward(
         self,

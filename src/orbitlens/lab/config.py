@@ -110,9 +110,15 @@ class OrbitConfig(PretrainedConfig):
         return int(self.hidden_size // self.num_attention_heads)
 
     @property
+    def is_definite(self) -> bool:
+        """Whether heads have maps as wide as the model."""
+        return self.refinement in DEFINITE
+
+    @property
     def d_rotary(self) -> int:
-        """How many coordinates of a head turn."""
-        return int(self.d_head * self.rotary_fraction)
+        """How many coordinates of a head's queries and keys turn."""
+        width = self.hidden_size if self.is_definite else self.d_head
+        return int(width * self.rotary_fraction)
 
     @property
     def n_patches(self) -> int:

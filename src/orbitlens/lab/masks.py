@@ -40,7 +40,6 @@ class Surroundings:
     def __init__(self, config: OrbitConfig, relative_bias: nn.Embedding | None) -> None:
         """Read the switches."""
         self.config, self.relative_bias = config, relative_bias
-        self.d_rotary = config.hidden_size if _is_definite(config) else config.d_rotary
         self._kept: dict[tuple[object, ...], Given] = {}
 
     def given(self, call: Call, like: Tensor) -> Given:
@@ -66,7 +65,9 @@ class Surroundings:
         angles = None
         if self.config.position == "rotary":
             base = float(self.config.rotary_base)
-            angles = rotary_angles(queries, d_rotary=self.d_rotary, base=base, dtype=like.dtype)
+            angles = rotary_angles(
+                queries, d_rotary=self.config.d_rotary, base=base, dtype=like.dtype
+            )
         return Given(
             angles=angles,
             bias=_with_mask(bias, visible, like.dtype),
@@ -124,10 +125,6 @@ class Surroundings:
         if own is not None:
             return own & padding
         return _causal(call, device) & padding if self.config.mask == "causal" else padding
-
-
-def _is_definite(config: OrbitConfig) -> bool:
-    return config.refinement.startswith("definite")
 
 
 def _counted(mask: Tensor) -> Tensor:

@@ -18,12 +18,12 @@ from transformers.modeling_outputs import (
 )
 
 from orbitlens.errors import InputError
-from orbitlens.lab.attention import OrbitAttention
 from orbitlens.lab.block import OrbitBlock, make_norm
 from orbitlens.lab.config import OrbitConfig
 from orbitlens.lab.masks import Call, Surroundings
 from orbitlens.lab.patches import PatchEmbedding
 from orbitlens.lab.position import sinusoidal_table
+from orbitlens.lab.refinements import ATTENTIONS, FreeMatrices, HeadScalars
 
 IGNORED = -100  # a target that is not judged
 
@@ -48,26 +48,40 @@ class OrbitPreTrainedModel(PreTrainedModel):
         elif isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=std)
         elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
-            nn.init.ones_(module.weight)
+            if module.weight is not None:
+                nn.init.ones_(module.weight)
             if isinstance(module, nn.LayerNorm) and module.bias is not None:
                 nn.init.zeros_(module.bias)
+        else:
+            self._init_own(module)
+
+    def _init_own(self, module: nn.Module) -> None:
+        if isinstance(module, FreeMatrices):
+            nn.init.normal_(module.weight, std=self.config.initializer_range)
+            start = torch.full_like(module.per_head().diagonal(dim1=1, dim2=2), module.start)
+            started = torch.diagonal_scatter(module.per_head(), start, dim1=1, dim2=2)
+            initialization.copy_(module.weight, started.flatten(0, 1))
+        elif isinstance(module, HeadScalars):
+            nn.init.constant_(module.weight, module.start)
         elif isinstance(module, OrbitModel):
             module.reset_tables()
 
     def extra_loss(self) -> Tensor:
         """Return what a refinement adds to the loss: 0 for most."""
         total = torch.zeros((), device=self.device)
-        for module in self.modules():
-            if isinstance(module, OrbitAttention):
-                total = total + module.extra_loss()
+        for block in self._blocks():
+            added = block.self_attn.extra_loss(block.frame())
+            total = total if added is None else total + added
         return total
 
     @torch.no_grad()
     def after_step(self) -> None:
         """Put weights back where a refinement holds them; called after every optimizer step."""
-        for module in self.modules():
-            if isinstance(module, OrbitAttention):
-                module.after_step()
+        for block in self._blocks():
+            block.self_attn.after_step(block.frame())
+
+    def _blocks(self) -> list[OrbitBlock]:
+        return [module for module in self.modules() if isinstance(module, OrbitBlock)]
 
 
 class OrbitModel(OrbitPreTrainedModel):
@@ -90,7 +104,7 @@ class OrbitModel(OrbitPreTrainedModel):
         self.relative_bias = nn.Embedding(n_buckets, heads) if config.position == "t5" else None
         n_sets = 1 if config.shared_layers else config.num_hidden_layers
         self.layers = nn.ModuleList(
-            OrbitBlock(config, make_attention(config)) for _ in range(n_sets)
+            OrbitBlock(config, ATTENTIONS[config.refinement](config)) for _ in range(n_sets)
         )
         has_norm = config.norm in {"pre", "peri"}
         self.norm = make_norm(config) if has_norm else nn.Identity()
@@ -307,10 +321,3 @@ class OrbitForImageClassification(OrbitPreTrainedModel):
             hidden_states=run.hidden_states,
             attentions=run.attentions,
         )
-
-
-def make_attention(config: OrbitConfig) -> OrbitAttention:
-    """Return the attention layer of the config's refinement."""
-    if config.refinement not in {"none", "reinjection"}:
-        raise InputError(f"refinement {config.refinement!r} is not built yet.")
-    return OrbitAttention(config)
