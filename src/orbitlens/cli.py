@@ -13,8 +13,10 @@ import typer
 
 from orbitlens.cli_audit import audit
 from orbitlens.cli_flow import phase, simulate
+from orbitlens.cli_lab import sweep, train
 from orbitlens.cli_output import JsonOption, is_number, progress_bar, stderr, stdout, write_json
 from orbitlens.cli_report import report
+from orbitlens.cli_study import study_app
 from orbitlens.cli_trace import trace
 from orbitlens.errors import InputError, OrbitlensError
 
@@ -42,7 +44,10 @@ app.command()(audit)
 app.command()(simulate)
 app.command()(phase)
 app.command()(report)
+app.command()(sweep)
 app.command()(trace)
+app.command()(train)
+app.add_typer(study_app)
 
 
 @app.callback(invoke_without_command=True)

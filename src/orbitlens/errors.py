@@ -23,3 +23,7 @@ class InputError(OrbitlensError):
 
 class MissingPackageError(OrbitlensError):
     """An optional package is needed for what was asked."""
+
+
+class TrainingError(OrbitlensError):
+    """A training run cannot go on: its loss is not a number, or its folder cannot be written."""

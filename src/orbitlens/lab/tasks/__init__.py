@@ -24,7 +24,7 @@ from orbitlens.lab.tasks.sequences import (
 from orbitlens.lab.tasks.text import TextTask, text
 
 # All have: name, kind, vocab_size, n_positions, image, by_token (whether accuracy counts tokens, as
-# in a text, and not whole answers), ceiling, and batch(split, index, size, seed).
+# in a text, and not whole answers), ceiling, n_examples(split) and batch(split, index, size, seed).
 Task = SequenceTask | TextTask | ImageTask
 
 TASKS: dict[str, Callable[..., Task]] = {

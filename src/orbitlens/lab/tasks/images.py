@@ -58,6 +58,10 @@ class ImageTask:
         """Patches of an image."""
         return (self.image.size // self.patch) ** 2
 
+    def n_examples(self, split: Split) -> int:
+        """Return the number of images in a split."""
+        return len(self.members[split])
+
     def batch(self, split: Split, index: int, size: int, seed: int) -> Batch:
         """Return batch number `index` of a split: drawn to train, in turn to judge."""
         members = self.members[split]

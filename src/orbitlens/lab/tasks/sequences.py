@@ -60,6 +60,10 @@ class SequenceTask:
         """The order-blind ceiling, where it is known."""
         return self.ceiling_of() if self.ceiling_of else None
 
+    def n_examples(self, split: Split) -> int | None:
+        """Return None: examples are drawn, as many as are asked for."""
+        return None
+
     def batch(self, split: Split, index: int, size: int, seed: int) -> Batch:
         """Return batch number `index` of a split."""
         questions = self._questions(split, index, size, seed)

@@ -55,14 +55,19 @@ class TextTask:
         n = self.ids.shape[0]
         return n * low // 100, n * high // 100
 
+    def n_examples(self, split: Split) -> int:
+        """Return how many windows lie side by side in a split."""
+        begin, end = self.block(split)
+        return (end - begin - 1) // self.context
+
     def starts(self, split: Split, index: int, size: int, seed: int) -> Int[Tensor, " batch"]:
         """Return where the windows of a batch begin: anywhere to train, side by side to judge."""
         begin, end = self.block(split)
         if split == "train":
             generator = batch_generator(self.name, split, index, seed)
             return torch.randint(begin, end - self.context, (size,), generator=generator)
-        n_windows = (end - begin - 1) // self.context
-        return begin + (index * size + torch.arange(size)) % n_windows * self.context
+        number = (index * size + torch.arange(size)) % self.n_examples(split)
+        return begin + number * self.context
 
     def batch(self, split: Split, index: int, size: int, seed: int) -> Batch:
         """Return batch number `index` of a split."""

@@ -1,0 +1,196 @@
+"""RunConfig: everything that one training run depends on; its hash; its result.
+
+Enters: settings by name. Leaves: frozen dataclasses. Two configs with one hash train the same
+weights, bit by bit, on the same machine. A text or image file counts by its content, not its path.
+"""
+
+import difflib
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from orbitlens.errors import InputError
+from orbitlens.lab.tasks import Task, build_task, task_options
+
+VERSION = 1  # of the trainer; another version trains anew
+SWITCHES = (
+    "position",
+    "rotary_base",
+    "rotary_fraction",
+    "mask",
+    "residual",
+    "norm",
+    "norm_kind",
+    "mlp",
+    "activation",
+    "shared_layers",
+    "refinement",
+    "penalty_weight",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """One run: task, switches of the model, its size, and how it is trained."""
+
+    task: str = "addition"
+    options: Mapping[str, int | str | bool | None] = field(default_factory=dict)  # of the task
+    position: str = "learned"
+    rotary_base: float = 10000.0
+    rotary_fraction: float = 1.0
+    mask: str = "causal"
+    residual: str | tuple[int, ...] = "all"
+    norm: str = "pre"
+    norm_kind: str = "layer"
+    mlp: bool = True
+    activation: str = "gelu"
+    shared_layers: bool = False
+    refinement: str = "none"
+    penalty_weight: float = 1.0
+    layers: int = 3
+    heads: int = 4
+    width: int = 64
+    inner: int = 0  # width of the MLP; 0: four times the model's
+    steps: int = 1500
+    batch: int = 256
+    lr: float = 3e-3
+    warmup: int = 100  # steps
+    weight_decay: float = 0.01
+    clip: float = 1.0  # largest norm of the gradient
+    init: float = 0.1  # deviation of the first weights: small models learn late from 0.02
+    judged: int = 2048  # held-out examples at the end
+    measure: bool = False  # whether tokens converge in the trained model
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse values of the wrong kind or out of range; the model's own config does the rest."""
+        for setting in fields(self):
+            _check_kind(setting.name, getattr(self, setting.name))
+        for name in ("layers", "heads", "width", "steps", "batch", "judged"):
+            _check_least(name, getattr(self, name), 1)
+        for name in ("inner", "warmup", "seed", "weight_decay"):
+            _check_least(name, getattr(self, name), 0)
+        for name in ("lr", "clip", "init"):
+            if not getattr(self, name) > 0:
+                raise InputError(f"{name}={getattr(self, name)}: expected a positive number.")
+
+    @property
+    def switches(self) -> dict[str, Any]:
+        """The switches of the model, as its config takes them."""
+        found = {name: getattr(self, name) for name in SWITCHES}
+        if isinstance(self.residual, tuple):
+            found["residual"] = list(self.residual)
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the config as plain data."""
+        return asdict(self) | {"options": dict(self.options), "residual": self.switches["residual"]}
+
+
+KINDS: dict[str, tuple[type, ...]] = {
+    "options": (Mapping,),
+    "residual": (str, tuple),
+    **{
+        setting.name: {int: (int,), float: (float, int), str: (str,), bool: (bool,)}[setting.type]
+        for setting in fields(RunConfig)
+        if isinstance(setting.type, type) and setting.name not in {"options", "residual"}
+    },
+}
+
+
+def _check_kind(name: str, value: object) -> None:
+    kinds = KINDS[name]
+    is_bool = isinstance(value, bool)
+    if not isinstance(value, kinds) or (is_bool and bool not in kinds):
+        words = {int: "a whole number", float: "a number", str: "a word", bool: "true or false"}
+        expected = words.get(kinds[0], "something else")
+        raise InputError(f"{name}={value!r}: expected {expected}.")
+
+
+def _check_least(name: str, value: float, least: int) -> None:
+    if value < least:
+        raise InputError(f"{name}={value}: expected at least {least}.")
+
+
+def run_config(settings: Mapping[str, Any]) -> RunConfig:
+    """Return the config of flat settings: fields of `RunConfig` and options of its task.
+
+    Raises:
+        InputError: a name is unknown, or a value is out of range.
+    """
+    given = dict(settings)
+    known = task_options(given.get("task", RunConfig.task))
+    options = {name: given.pop(name) for name in list(given) if name in known}
+    names = {setting.name for setting in fields(RunConfig)} - {"options"}
+    for name in given:
+        if name not in names:
+            close = difflib.get_close_matches(name, [*names, *known], n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise InputError(
+                f"the setting {name!r} is unknown.{hint} Known: {', '.join(sorted(names))}; of the "
+                f"task: {', '.join(known)}."
+            )
+    if isinstance(given.get("residual"), list):
+        given["residual"] = tuple(given["residual"])
+    return RunConfig(options=options, **given)
+
+
+def task_of(config: RunConfig) -> Task:
+    """Return the task of a run; the last few are kept, as long as their files do not change."""
+    file = config.options.get("file")
+    stamp = None
+    if isinstance(file, str) and Path(file).is_file():
+        status = os.stat(file)  # noqa: PTH116 - one call
+        stamp = (status.st_size, status.st_mtime_ns)
+    return _task(config.task, json.dumps(dict(config.options), sort_keys=True), stamp)
+
+
+@lru_cache(maxsize=4)
+def _task(name: str, options: str, stamp: tuple[int, int] | None) -> Task:
+    return build_task(name, json.loads(options))
+
+
+def run_hash(config: RunConfig) -> str:
+    """Return the name of a run's folder: a hash of all that its weights depend on."""
+    what = config.to_json() | {"task": task_of(config).name}
+    del what["options"]  # the task's name says them, and a file's content
+    text = json.dumps([VERSION, what], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """What came out of one run, judged on held-out examples."""
+
+    config: RunConfig
+    seed: int
+    loss: float  # nats a token
+    accuracy: float  # share of answers that are right as a whole; of characters for a text
+    token_accuracy: float
+    steps: int
+    seconds: float  # of the training steps
+    parameters: int
+    measured: dict[str, Any] | None = None  # of `convergence`
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as plain data."""
+        return {
+            "config": self.config.to_json(),
+            **{s.name: getattr(self, s.name) for s in fields(self) if s.name != "config"},
+        }
+
+
+def result_from_json(data: Mapping[str, Any]) -> RunResult:
+    """Return the result that `to_json` wrote.
+
+    Raises:
+        InputError, KeyError, TypeError: it is something else.
+    """
+    settings = dict(data["config"])
+    settings |= settings.pop("options")
+    return RunResult(**{**data, "config": run_config(settings)})

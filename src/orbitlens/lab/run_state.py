@@ -1,0 +1,161 @@
+"""The folder of a run: files that are whole or absent, whenever the process is killed.
+
+Enters: the state of a run. Leaves: files. `state.safetensors` holds weights, the optimizer's state
+and the losses not yet logged, and in its header the step, the seconds and how long the log was: one
+file, written beside and renamed, so that a run killed at any moment goes on from one moment.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from orbitlens.errors import TrainingError
+
+STATE, LOG, RESULT, MODEL = "state.safetensors", "metrics.jsonl", "result.json", "model"
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """Where a run stands after `step` steps."""
+
+    step: int
+    seconds: float
+    log_bytes: int
+    weights: dict[str, Tensor]
+    moments: dict[str, Tensor]
+    losses: Tensor  # of the steps since the log's last line
+
+
+def write_state(folder: Path, state: State) -> None:
+    """Replace the state of a run."""
+    tensors = {f"weights.{name}": _owned(value) for name, value in state.weights.items()}
+    tensors |= {f"moments.{name}": _owned(value) for name, value in state.moments.items()}
+    tensors["losses"] = _owned(state.losses)
+    numbers = {"step": state.step, "seconds": state.seconds, "log_bytes": state.log_bytes}
+    write_whole(folder / STATE, save(tensors, {"state": json.dumps(numbers)}))
+
+
+def _owned(value: Tensor) -> Tensor:
+    return value.detach().cpu().clone().contiguous()  # tied weights share memory; files may not
+
+
+def read_state(folder: Path) -> State | None:
+    """Return the state of a run; None where there is none yet."""
+    file = folder / STATE
+    if not file.is_file():
+        return None
+    try:
+        with safe_open(file, framework="pt") as stored:
+            numbers = json.loads(stored.metadata()["state"])
+            tensors = {name: stored.get_tensor(name) for name in stored.keys()}
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise TrainingError(
+            f"{file}: this state of a run cannot be read ({error}). Delete it to train from the "
+            "beginning."
+        ) from error
+    return State(
+        **numbers,
+        weights=_under(tensors, "weights."),
+        moments=_under(tensors, "moments."),
+        losses=tensors["losses"],
+    )
+
+
+def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
+def optimizer_moments(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Return the optimizer's state as named tensors: parameter number, then name."""
+    state: dict[int, dict[str, Tensor]] = optimizer.state_dict()["state"]
+    return {f"{number}.{name}": v for number, own in state.items() for name, v in own.items()}
+
+
+def restore_moments(optimizer: torch.optim.Optimizer, moments: dict[str, Tensor]) -> None:
+    """Give an optimizer the state that `optimizer_moments` returned."""
+    whole = optimizer.state_dict()
+    whole["state"] = {}
+    for name, value in moments.items():
+        number, _, key = name.partition(".")
+        whole["state"].setdefault(int(number), {})[key] = value
+    optimizer.load_state_dict(whole)
+
+
+# --- files -----------------------------------------------------------------------------------
+
+
+def write_whole(file: Path, data: bytes) -> None:
+    """Write a file whole or not at all, and onto the disk before it takes its name."""
+    handle, name = tempfile.mkstemp(dir=file.parent, prefix=".draft-")
+    draft = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        draft.chmod(0o644)
+        draft.replace(file)
+    finally:
+        draft.unlink(missing_ok=True)  # still there only where something failed
+
+
+def write_folder(folder: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a folder; it gets its name when it is whole."""
+    draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".draft-"))
+    try:
+        write(draft)
+        draft.chmod(0o755)
+        shutil.rmtree(folder, ignore_errors=True)
+        draft.replace(folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def append_line(file: Path, line: dict[str, Any]) -> int:
+    """Add a line of JSON and return how long the file now is."""
+    with file.open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps(line, allow_nan=False) + "\n")
+        stream.flush()
+        return stream.tell()
+
+
+def cut_log(file: Path, length: int) -> None:
+    """Drop what was logged after the state that a run resumes from."""
+    if file.exists() and file.stat().st_size > length:
+        with file.open("r+b") as stream:
+            stream.truncate(length)
+
+
+def drop_drafts(folder: Path) -> None:
+    """Remove what a killed process was writing."""
+    for draft in folder.glob(".draft-*"):
+        if draft.is_dir():
+            shutil.rmtree(draft, ignore_errors=True)
+        else:
+            draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Turn a disk that is full into an error that says what is still there."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        kept = (
+            "the last state written is whole" if (folder / STATE).is_file() else "nothing is kept"
+        )
+        raise TrainingError(
+            f"{folder}: the run cannot be written ({error}); {kept}. Make room and run the same "
+            "command again: it goes on from there."
+        ) from error

@@ -1,0 +1,87 @@
+"""Runs and sweeps -> what a terminal shows.
+
+Enters: summaries. Leaves: Rich renderables that fit 80 columns.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from orbitlens.lab.summary import Interval, Row
+from orbitlens.lab.sweep import SweepResult
+from orbitlens.lab.tasks import Ceiling
+
+WIDTH = 80
+
+
+def runs_view(rows: Sequence[Row], ceiling: Ceiling | None) -> Iterator[RenderableType]:
+    """Yield the summary of runs: a table, and what order-blindness allows where it is known."""
+    compared = any(row.difference is not None for row in rows)
+    yield _table(rows, compared)
+    if any(row.measured for row in rows):
+        yield Text("")
+        yield _measured_table(rows)
+    if ceiling is not None:
+        yield Text(
+            f"\nThe best predictor that does not see order is right in {ceiling.exact_match:.1%} "
+            f"of the answers and {ceiling.token_accuracy:.1%} of their tokens, at a loss of "
+            f"{ceiling.loss:.3f}."
+        )
+    if any(row.loss.n > 1 for row in rows):
+        against = " Differences are paired by seed; * excludes 0." if compared else ""
+        yield Text(f"± is the 95 % interval over seeds.{against}", style="dim")
+
+
+def sweep_view(result: SweepResult) -> Iterator[RenderableType]:
+    """Yield a sweep: its summary, then the runs that failed."""
+    if result.rows:
+        yield from runs_view(result.rows, None)
+    for failure in result.failed:
+        yield Text(f"failed: {failure.label}, seed {failure.seed}: {failure.error}", style="red")
+
+
+def _table(rows: Sequence[Row], compared: bool) -> Table:
+    table = Table(box=None, padding=(0, 1), header_style="bold", width=WIDTH)
+    table.add_column("setting", overflow="fold")
+    names = ["n", "right %", "loss"]
+    names += ["loss - base"] if compared else []
+    for name in [*names, "params", "ms/step"]:
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        cells = [str(row.loss.n), _percent(row.accuracy), _plain(row.loss)]
+        if compared:
+            cells.append("" if row.difference is None else _signed(row.difference.loss))
+        cells += [_count(row.parameters), f"{row.step_ms:.3g}"]
+        table.add_row(Text(row.label), *(Text(cell) for cell in cells))
+    return table
+
+
+def _measured_table(rows: Sequence[Row]) -> Table:
+    table = Table(box=None, padding=(0, 1), header_style="bold", width=WIDTH)
+    table.add_column("tokens through depth", overflow="fold")
+    for name in ("ln distance", "dispersion", "cosine"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        values = [_plain(value) for value in row.measured.values()]
+        table.add_row(Text(row.label), *(Text(value) for value in values))
+    return table
+
+
+def _plain(value: Interval) -> str:
+    return f"{value.mean:.3f}" + ("" if value.half_width is None else f"±{value.half_width:.3f}")
+
+
+def _percent(value: Interval) -> str:
+    half = "" if value.half_width is None else f"±{100 * value.half_width:.1f}"
+    return f"{100 * value.mean:.1f}{half}"
+
+
+def _signed(value: Interval) -> str:
+    half = "" if value.half_width is None else f"±{value.half_width:.3f}"
+    return f"{value.mean:+.3f}{half}{'*' if value.excludes_zero else ''}"
+
+
+def _count(number: int) -> str:
+    return f"{number / 1000:.0f}K" if number >= 10_000 else str(number)
