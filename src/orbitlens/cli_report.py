@@ -50,10 +50,11 @@ def report(
     context: Annotated[int, typer.Option(metavar="N", help="Tokens a context.")] = 64,
     samples: Annotated[int, typer.Option(metavar="N", help="Inputs of the audit.")] = 24,
     permutations: Annotated[int, typer.Option(metavar="P", help="Shuffles of each.")] = 16,
-    flows: Annotated[int, typer.Option(metavar="N", help="Heads whose flow is simulated.")] = 16,
+    flows: Annotated[int, typer.Option(metavar="N", help="Heads whose flow is simulated.")] = 96,
     controls: Annotated[
-        bool, typer.Option("--controls/--no-controls", help="Untrained twin, shuffled tokens.")
-    ] = True,
+        int,
+        typer.Option(metavar="N", help="Runs of each control (untrained, shuffled); 0: none."),
+    ] = 3,
     seed: Annotated[int, typer.Option(metavar="S", help="Seed of all that is random.")] = 0,
 ) -> None:
     """Write one offline HTML file: heads, depth, agreement, orbits, order, and how sure that is."""
@@ -73,6 +74,7 @@ def report(
             ("--samples", samples, 2),
             ("--permutations", permutations, 1),
             ("--flows", flows, 0),
+            ("--controls", controls, 0),
         ):
             if value < least:
                 raise InputError(f"{name} {value}: expected at least {least}.")

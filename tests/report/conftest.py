@@ -15,7 +15,7 @@ from orbitlens.report.page import render
 
 HOSTILE = "</script><img src=x onerror=\"document.title='run'\"><b>'&amp;"
 SMALL = ReportOptions(
-    max_tokens=96, context=12, samples=8, permutations=3, flows=3, flow_growth=0.5
+    max_tokens=96, context=12, samples=8, permutations=3, flows=3, flow_growth=0.5, controls=2
 )
 
 
@@ -104,10 +104,8 @@ class Visit:
             self.page.wait_for_timeout(50)
         raise AssertionError(f"never came true: {condition}")
 
-    def scroll_through(self):
-        """Bring every section into view, so that all charts are drawn."""
-        for figure in self.page.locator("[data-chart]").all():
-            figure.scroll_into_view_if_needed()
+    def drawn_whole(self):
+        """Wait until all charts are drawn, in view or not."""
         self.wait("[...document.querySelectorAll('[data-chart] .plot')].every(p => p.data)")
 
 

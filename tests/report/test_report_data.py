@@ -11,13 +11,14 @@ from typer.testing import CliRunner
 from orbitlens.cli import app
 from orbitlens.errors import InputError, OrbitlensError
 from orbitlens.report import gather as gathering
+from orbitlens.report import measured
 from orbitlens.report.data import SECTIONS, VERSION, read_report_json
 from orbitlens.report.gather import gather
 from orbitlens.report.inputs import ReportOptions
 from orbitlens.report.orbits import principal_positions, spread_out
 from orbitlens.report.page import render
 
-TINY = ReportOptions(max_tokens=32, context=8, samples=6, permutations=2, flows=0, controls=False)
+TINY = ReportOptions(max_tokens=32, context=8, samples=6, permutations=2, flows=0, controls=0)
 
 
 class Reader(HTMLParser):
@@ -98,7 +99,7 @@ def test_a_part_that_fails_leaves_a_report_that_says_so(model_folder, monkeypatc
     def fail(*_, **__):
         raise InputError("the machine ran out of memory")
 
-    monkeypatch.setattr(gathering, "_traced", fail)
+    monkeypatch.setattr(measured, "traced", fail)
     monkeypatch.setattr(gathering, "audit", fail)
     data = gather([model_folder("gpt2")], TINY).to_json()
     read = Reader(render(data))
@@ -189,7 +190,7 @@ def test_the_command_writes_page_and_json_and_draws_them_anew(model_folder, tmp_
     result = CliRunner().invoke(
         app,
         ["report", model_folder("gpt2"), "-o", str(page), "--json", str(data), "--flows", "0",
-         "--no-controls", *small],
+         "--controls", "0", *small],
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     assert all(len(line) <= 80 for line in result.output.splitlines())

@@ -11,7 +11,7 @@ from orbitlens.report.page import render
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
 def test_it_opens_offline_without_a_request_or_a_complaint(visit, page_file, width, scheme):
     one = visit(page_file, width=width, scheme=scheme)
-    one.scroll_through()
+    one.drawn_whole()
     assert one.requests == [page_file.as_uri()]
     assert one.complaints == []
     assert one.page.evaluate("document.documentElement.scrollWidth") <= width
@@ -27,12 +27,12 @@ def test_a_page_that_asks_for_something_would_be_noticed(visit, page_file, tmp_p
 
 def test_every_section_is_there_with_its_charts(visit, page_file):
     one = visit(page_file)
-    one.scroll_through()
+    one.drawn_whole()
     for key, name in SECTIONS.items():
         assert one.page.locator(f"#{key} h2").inner_text() == name
     kinds = {f.get_attribute("data-chart") for f in one.page.locator("[data-chart]").all()}
-    assert kinds == {"changes", "metric", "layers", "scatter", "orbits", "defects", "swaps",
-                     "identity", "places"}  # fmt: skip
+    assert kinds == {"parts", "metrics", "layers", "scatter", "orbits", "defects", "swaps",
+                     "neighbours", "identity", "places"}  # fmt: skip
 
 
 def test_a_click_and_a_key_open_a_heads_numbers_and_certificates(visit, page_file, report_data):
@@ -79,7 +79,7 @@ def test_orbits_move_with_the_slider_and_play_to_the_end(visit, page_file, repor
     one.wait("document.querySelector('.orbits output').textContent === 'input'")
     one.wait("document.querySelector('.orbits button').textContent === 'Replay'")
     assert part.locator("output").inner_text() == orbits["depths"][-1]
-    part.locator("input").fill("1")
+    part.locator("input[type=range]").fill("1")
     one.wait(
         f"document.querySelector('.orbits .plot').data[1].x[0] === {orbits['positions'][1][0][0]!r}"
     )
@@ -90,7 +90,7 @@ def test_hostile_tokens_do_not_run(visit, hostile_json, tmp_path):
     file = tmp_path / "hostile.html"
     file.write_text(render(hostile_json), encoding="utf-8")
     one = visit(file)
-    one.scroll_through()
+    one.drawn_whole()
     plot = one.page.locator(".orbits .plot").first
     box = plot.bounding_box()
     one.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
@@ -105,7 +105,7 @@ def test_charts_follow_the_readers_theme(visit, page_file):
     colours = {}
     for scheme in ("light", "dark"):
         one = visit(page_file, scheme=scheme)
-        one.scroll_through()
+        one.drawn_whole()
         colours[scheme] = one.page.evaluate(
             "[getComputedStyle(document.body).backgroundColor,"
             " document.querySelector('[data-chart=layers] .plot').data[0].line.color]"
@@ -116,7 +116,7 @@ def test_charts_follow_the_readers_theme(visit, page_file):
 
 def test_a_slice_read_at_one_layer_only_is_drawn_at_that_layer(visit, page_file, report_data):
     one = visit(page_file)
-    one.scroll_through()
+    one.drawn_whole()
     drawn = one.page.evaluate("document.querySelector('[data-chart=identity] .plot').data[0].z")
     variants = report_data.to_json()["models"][0]["audit"]["slices"]["variants"]
     columns = [layer["layer"] for layer in variants[0]["layers"]]

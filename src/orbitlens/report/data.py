@@ -15,7 +15,7 @@ from orbitlens.errors import InputError
 from orbitlens.scan_result import plain
 
 FORMAT = "orbitlens-report"
-VERSION = 1
+VERSION = 2
 SECTIONS = {
     "words": "In words",
     "heads": "Map of heads",
@@ -45,6 +45,31 @@ class FlowFrames:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HeadSpectra:
+    """What a head's maps look like, thinned evenly where they are long."""
+
+    stack: str
+    layer: int
+    head: int
+    rates: tuple[float, ...]  # that the rank does not force to zero, ascending
+    n_rates: int  # before thinning
+    eigenvalues: tuple[tuple[float, float], ...]  # of the value map V: real and imaginary part
+    n_eigenvalues: int
+    offsets: tuple[int, ...]  # of key behind query; empty where the encoding is not rotary
+    offset_index: tuple[float, ...]  # the expansion index at each of these offsets
+    offset_size: tuple[float, ...]  # the sum of moduli of the rates, over that at offset 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Band:
+    """A control run several times: the smallest and the largest value, layer by layer."""
+
+    runs: int
+    parts: Mapping[str, tuple[tuple[float, float], ...]]  # "attention", "mlp", "norm"
+    metrics: Mapping[str, tuple[tuple[float, float], ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Orbits:
     """Tokens of one context in three shared principal directions, before and after each layer."""
 
@@ -65,8 +90,11 @@ class ModelReport:
     scan: Mapping[str, Any] | None
     trace: Mapping[str, Any] | None  # its untrained twin inside
     shuffled: Mapping[str, Any] | None  # the trace of the same tokens in random order
+    bands: Mapping[str, Band]  # "twin" and "shuffled", where there are such controls
     audit: Mapping[str, Any] | None
     flows: tuple[FlowFrames, ...]
+    spectra: tuple[HeadSpectra, ...]
+    weights_of: Mapping[str, tuple[int, ...]]  # stack -> the first layer with the same weights
     orbits: Orbits | None
     missing: Mapping[str, str]  # "scan", "trace", "twin", "shuffled", "audit", ... -> why
     notes: tuple[str, ...]  # on inputs

@@ -44,9 +44,9 @@ class ReportOptions:
     context: int = 64
     samples: int = 24
     permutations: int = 16
-    flows: int = 16  # heads whose flow is simulated: those that gather and spread most
+    flows: int = 96  # heads whose flow is simulated: those that gather and spread most
     flow_growth: float = 4.0  # flows run until the fastest token could have grown by e to this
-    controls: bool = True  # the untrained twin and shuffled tokens
+    controls: int = 3  # runs of each control, the untrained twin and shuffled tokens; 0: none
     seed: int = 0
 
 
@@ -55,7 +55,7 @@ class Material:
     """Inputs for one model."""
 
     batches: Callable[[], list[Batch]]
-    shuffled: Callable[[], list[Batch]] | None  # None: no order to shuffle at the input
+    shuffled: Callable[[int], list[Batch]] | None  # by seed; None: no order at the input
     audit: Callable[[], Inputs]
     token_names: Callable[[Batch], list[str]]
     source: str
@@ -112,7 +112,7 @@ def _words(running: Any, tokenizer: Any, options: ReportOptions) -> Material:  #
 
     return Material(
         batches=lambda: run(contexts),
-        shuffled=lambda: run(list(shuffled(contexts, seed=options.seed))),
+        shuffled=lambda seed: run(list(shuffled(contexts, seed=seed))),
         audit=audit,
         token_names=lambda batch: _names(batch, tokenizer),
         source=source,

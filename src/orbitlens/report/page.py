@@ -12,8 +12,10 @@ from orbitlens.errors import InputError, MissingPackageError
 from orbitlens.report.data import SECTIONS
 from orbitlens.report.definitions import DEFINITIONS, LEADS
 from orbitlens.report.markup import esc
-from orbitlens.report.sections import RENDER, summary_table
+from orbitlens.report.sections import RENDER, colour_scale, heads, summary_table
 
+SCRIPTS = ("base.js", "orbits.js", "charts.js", "heads.js", "main.js")
+MOST_COLUMNS = 4  # models that have a layout of their own
 POLICY = (
     "default-src 'none'; img-src data: blob:; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
 )
@@ -43,7 +45,7 @@ def render(data: dict[str, Any]) -> str:
             body,
             f'<script type="application/json" id="report-data">{script_json(data)}</script>',
             f"<script>{_plotly()}</script>",
-            f'<script type="module">{_asset("report.js")}</script></body></html>\n',
+            f'<script type="module">{"".join(map(_asset, SCRIPTS))}</script></body></html>\n',
         )
     )
 
@@ -59,7 +61,7 @@ def script_json(data: dict[str, Any]) -> str:
 
 
 def _asset(name: str) -> str:
-    return files("orbitlens.report").joinpath(name).read_text(encoding="utf-8")
+    return files("orbitlens.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def _plotly() -> str:
@@ -111,10 +113,11 @@ def _subtitle(models: list[dict[str, Any]]) -> str:
 def _section(key: str, data: dict[str, Any]) -> str:
     models = data["models"]
     many = len(models) > 1
+    scale = colour_scale(models)
     blocks = "".join(
         f'<article class="model" aria-label="{esc(model["name"])}">'
         + (f"<h3>{esc(model['name'])}</h3>" if many else "")
-        + RENDER[key](model, k)
+        + (heads(model, k, scale) if key == "heads" else RENDER[key](model, k))
         + "</article>"
         for k, model in enumerate(models)
     )
@@ -123,5 +126,5 @@ def _section(key: str, data: dict[str, Any]) -> str:
     return (
         f'<section id="{key}"><h2>{esc(SECTIONS[key])}</h2><p class="lead">{esc(text)} '
         f'<a href="#def-{target}">What is that?</a></p>{table}'
-        f'<div class="models n{min(len(models), 3)}">{blocks}</div></section>'
+        f'<div class="models n{min(len(models), MOST_COLUMNS)}">{blocks}</div></section>'
     )

@@ -6,8 +6,12 @@ Enters: one model of a report's JSON and its number. Leaves: HTML; a missing res
 from collections.abc import Mapping
 from typing import Any
 
+from orbitlens.report import tables
 from orbitlens.report.markup import (
+    Chart,
+    Key,
     Model,
+    Table,
     absent,
     behind,
     chart,
@@ -18,23 +22,10 @@ from orbitlens.report.markup import (
     why,
 )
 
-CELLS = (
-    ("pe_causal", "encoding and mask"),
-    ("pe_full", "encoding alone"),
-    ("nope_causal", "mask alone"),
-    ("nope_full", "neither"),
-)
+HUES = {"pe_causal": "ink", "pe_full": "spread", "nope_causal": "gather", "nope_full": "muted"}
 
 
 # --- sense of order, and slices --------------------------------------------------------------
-
-
-def value_of_cell(reading: Mapping[str, Any] | None) -> float | None:
-    """Return a cell's mean in the unit the model has."""
-    if reading is None:
-        return None
-    found = reading["mean_js_bits"]
-    return reading["mean_relative_change"] if found is None else found
 
 
 def order(model: Model, k: int) -> str:
@@ -42,20 +33,40 @@ def order(model: Model, k: int) -> str:
     audit = model["audit"]
     if audit is None:
         return absent(why(model, "audit"))
-    parts = [f'<p class="lead">{esc(audit["summary"])}</p>', _square(audit), _shares(audit)]
-    parts.append('<div class="pair">')
-    parts.append(chart("defects", k, "Equivariance defect of each layer's output"))
+    unit = "bits" if audit["model"]["has_head"] else "relative change"
+    charts = [
+        Chart(kind="defects", model=k, title="Equivariance defect of each layer's output",
+              table=tables.defects(model), keys=_cell_keys(audit)),
+    ]  # fmt: skip
     if audit["swap_distance"]:
-        parts.append(chart("swaps", k, "Effect of swapping two tokens, by their distance"))
-    parts.append("</div>")
-    parts.append(behind(_defect_table(audit) + _sized_table(audit)))
+        charts.append(
+            Chart(kind="swaps", model=k, title=f"Swapping two tokens, by their distance ({unit})",
+                  table=tables.swaps(model), keys=(Key("mean and 95 % interval", "spread"),))
+        )  # fmt: skip
     if audit["positions"]:
-        parts.append(_blocks(audit))
-    return "".join(parts)
+        charts.append(
+            Chart(kind="neighbours", model=k, table=tables.neighbours(model),
+                  title=f"Swapping neighbours, by position ({unit})",
+                  keys=(Key("swap", "spread", "bar"), Key("inside a block", "third", "bar")))
+        )  # fmt: skip
+    return (
+        f'<p class="lead">{esc(audit["summary"])}</p>{_square(audit)}{_shares(audit)}'
+        f'<div class="pair">{"".join(chart(one) for one in charts)}</div>{_blocks(model)}'
+    )
+
+
+def _cell_keys(audit: Mapping[str, Any]) -> tuple[Key, ...]:
+    own = audit["model"]["own_cell"]
+    return tuple(
+        Key(name + (" (as it is)" if cell == own else ""), HUES[cell],
+            "line" if cell == own else "dash")
+        for cell, name in tables.CELLS.items()
+        if audit["cells"].get(cell) is not None
+    )  # fmt: skip
 
 
 def _square(audit: Mapping[str, Any]) -> str:
-    largest = max((value_of_cell(x) or 0 for x in audit["cells"].values()), default=0) or 1
+    largest = max((tables.value_of_cell(x) or 0 for x in audit["cells"].values()), default=0) or 1
     unit = "bits" if audit["model"]["has_head"] else "relative change"
 
     def one(name: str) -> str:
@@ -64,7 +75,7 @@ def _square(audit: Mapping[str, Any]) -> str:
             return (
                 f'<td class="cell">–<small>{esc(audit["not_ablatable"].get(name, ""))}</small></td>'
             )
-        value = value_of_cell(reading) or 0.0
+        value = tables.value_of_cell(reading) or 0.0
         own = " own" if name == audit["model"]["own_cell"] else ""
         note = "as it is, " if own else ""
         return (
@@ -94,33 +105,13 @@ def _shares(audit: Mapping[str, Any]) -> str:
     )
 
 
-def _defect_table(audit: Mapping[str, Any]) -> str:
-    names = [(key, name) for key, name in CELLS if audit["cells"].get(key) is not None]
-    rows = [
-        ["embedding" if x["layer"] == 0 else f"layer {x['layer'] - 1}",
-         *(x["defects"].get(key) for key, _ in names)]
-        for x in audit["layers"]
-    ]  # fmt: skip
-    return table("Equivariance defect", ("output of", *(name for _, name in names)), rows)
-
-
-def _sized_table(audit: Mapping[str, Any]) -> str:
-    rows = [
-        [f"{what} {x['size']}", x["mean"], x["low"], x["high"]]
-        for key, what in (("swap_distance", "swap at distance"), ("windows", "within windows of"),
-                          ("ngrams", "n-grams kept of"))
-        for x in audit[key]
-    ]  # fmt: skip
-    return table("Effects by size", ("change", "mean", "low", "high"), rows) if rows else ""
-
-
-def _blocks(audit: Mapping[str, Any]) -> str:
-    rows = [[f"{b['first']} to {b['last']}", b["largest_swap"], b["shuffled"], b["free"]]
-            for b in audit["blocks"]]  # fmt: skip
-    if not rows:
+def _blocks(model: Model) -> str:
+    if not model["audit"]["positions"]:
+        return ""
+    found = tables.blocks(model)
+    if not found.rows:
         return '<p class="note">No block of neighbours can be reordered freely.</p>'
-    columns = ("positions", "largest swap", "whole block shuffled", "free as a whole")
-    return table("Blocks within which each swap of neighbours does little", columns, rows)
+    return table(found)
 
 
 def slices(model: Model, k: int) -> str:
@@ -131,23 +122,26 @@ def slices(model: Model, k: int) -> str:
     found = audit["slices"]
     if found is None or not found["variants"]:
         return absent("; ".join(found["notes"]) if found else "slices were not asked for")
-    own = found["variants"][0]["layers"]
-    named = own[0]["identity"] is not None
-    rows = [
-        ["embedding" if x["layer"] == 0 else f"layer {x['layer'] - 1}",
-         *((x[p]["score"] if x[p] else None) for p in ("identity", "previous", "following")),
-         x["identity"]["control"] if x["identity"] else None,
-         x["position"]["score"], x["adjacency"]]
-        for x in own
-    ]  # fmt: skip
-    columns = ("state", "its token", "previous", "next", "control", "place, R²", "adjacent")
+    named = found["variants"][0]["layers"][0]["identity"] is not None
     what = "Token k decoded from the state at k" if named else "Place k decoded (R²)"
+    tokens = (
+        Key("its token", "gather"),
+        Key("previous", "third", "dash"),
+        Key("next", "muted", "dots"),
+    )
+    maps = Chart(kind="identity", model=k, table=tables.identity(model),
+                 title=f"{what}, with residual connections taken out",
+                 keys=(Key("0", "zero", "bar"), Key("1", "gather", "bar")))  # fmt: skip
+    probes = Chart(kind="places", model=k, table=tables.probes(model),
+                   title="The model as it is: what a state tells, by layer",
+                   keys=(*(tokens if named else ()), Key("place, R²", "spread")))  # fmt: skip
     return (
-        '<div class="pair">'
-        + chart("identity", k, f"{what}, with residual connections taken out")
-        + chart("places", k, "The model as it is: what a state tells, by layer")
-        + "</div>"
-        + behind(table("Probes of the model as it is", columns, rows))
+        f'<div class="pair">{chart(maps)}{chart(probes)}</div>'
+        + (
+            ""
+            if named
+            else '<p class="note">Patches have no names, so only places are decoded.</p>'
+        )
         + items(found["notes"], "note")
     )
 
@@ -158,26 +152,16 @@ def slices(model: Model, k: int) -> str:
 def trust(model: Model, k: int) -> str:
     """Return checks, flags, seeds, hashes and costs."""
     parts = []
-    rows: list[list[Any]] = []
     trace, audit, scan = model["trace"], model["audit"], model["scan"]
-    if trace is not None:
-        check = trace["self_check"]
-        rows.append(
-            [
-                "hooks leave the output as it is",
-                check["max_logit_difference"],
-                "0",
-                check["max_logit_difference"] == 0,
-            ]
-        )
-        rows.append(["heads sum to attention (relative)", check["max_head_sum_error"], "rounding",
-                     None])  # fmt: skip
-    if audit is not None:
-        for check in audit["checks"]:
-            must = f"{'at most' if check['must'] == 'stay' else 'more than'} {check['limit']:g}"
-            rows.append([check["name"], check["value"], must, check["passed"]])
-    if rows:
-        parts.append(table("Self-checks", ("check", "value", "must be", "passed"), rows))
+    found = tables.checks(model)
+    if found.rows:
+        failed = [str(row[0]) for row in found.rows if row[3] is False]
+        passed = sum(row[3] is True for row in found.rows)
+        said = f"{passed} self-checks passed" + (f"; failed: {', '.join(failed)}" if failed else "")
+        parts.append(f'<p class="verdict{" bad" if failed else ""}">{esc(said)}.</p>')
+        parts.append(behind(table(found), "The checks, one by one"))
+    else:
+        parts.append(absent("nothing was run, so nothing could be checked"))
     flags = [*(scan["flags"] if scan else ()), *(trace["flags"] if trace else ()),
              *(audit["notes"] if audit else ())]  # fmt: skip
     if flags:
@@ -202,4 +186,8 @@ def _provenance(scan: Any, trace: Any, audit: Any) -> str:  # noqa: ANN401
                  ("samples", "permutations", "length", "seed", "source")]  # fmt: skip
     if scan is not None:
         rows += [[f"SHA-256 of the header of {f}", h] for f, h in scan["model"]["sha256"].items()]
-    return behind(table("Where the numbers come from", ("what", "value"), rows), "Provenance")
+    found = Table(
+        name="provenance", caption="Where the numbers come from", columns=("what", "value"),
+        rows=rows,
+    )  # fmt: skip
+    return behind(table(found), "Provenance: cost, seeds, versions, hashes")

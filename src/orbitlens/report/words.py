@@ -3,7 +3,8 @@
 Enters: a scan, a trace and an audit, each of which may be missing. Leaves: sentences.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
 from orbitlens.measure.reports import summary as attention_summary
 from orbitlens.measure.trace_result import Trace
@@ -14,13 +15,22 @@ from orbitlens.symmetry.audit_result import summary as order_summary
 FEW_LAYERS = 8  # layers below which a correlation over layers says little
 
 
-def in_words(scan: Scan | None, trace: Trace | None, audit: Audit | None) -> list[str]:
-    """Return what was found, a sentence each: heads, depth, agreement, order, uncertainty."""
+def in_words(
+    scan: Scan | None,
+    trace: Trace | None,
+    audit: Audit | None,
+    *,
+    shared: Mapping[str, Sequence[int]] | None = None,
+) -> list[str]:
+    """Return what was found, a sentence each: heads, depth, agreement, order, uncertainty.
+
+    `shared` names, for each layer of a stack, the first one with the same weights.
+    """
     said: list[str] = []
     if scan is not None:
-        said.append(_heads(scan))
+        said.append(_heads(scan, shared or {}))
     if trace is not None:
-        said += _sentences(" ".join(attention_summary(trace.layers)))
+        said.append(_depth(trace))
         said.append(_agreement(trace))
     if audit is not None:
         said.append(_sentence(order_summary(audit)))
@@ -33,18 +43,50 @@ def _sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else text + "."
 
 
-def _sentences(text: str) -> list[str]:
-    return [_sentence(text)] if text else []
-
-
-def _heads(scan: Scan) -> str:
-    heads = [head for _, head in scan.heads()]
-    n = {t: sum(head.tendency is t for head in heads) for t in Tendency}
+def _heads(scan: Scan, shared: Mapping[str, Sequence[int]]) -> str:
+    own = [
+        head
+        for layer, head in scan.heads()
+        if shared.get(layer.stack, range(layer.layer + 1))[layer.layer] == layer.layer
+    ]
+    n = {t: sum(head.tendency is t for head in own) for t in Tendency}
+    heads = f"{len(own)} heads"
+    if len(own) < sum(1 for _ in scan.heads()):
+        heads += f" (one set, which {len(scan.layers)} layers share)"
     return (
-        f"Read from the weights alone, {n[Tendency.SPREADS]} of {len(heads)} heads spread tokens, "
+        f"Read from the weights alone, {n[Tendency.SPREADS]} of {heads} {_verb(n)} tokens, "
         f"{n[Tendency.GATHERS]} gather them, and {n[Tendency.NEUTRAL]} are no different from "
         "randomly turned maps."
     )
+
+
+def _verb(n: Mapping[Tendency, int]) -> str:
+    return "spreads" if n[Tendency.SPREADS] == 1 else "spread"
+
+
+def _depth(trace: Trace) -> str:
+    said = " ".join(attention_summary(trace.layers)).strip().removesuffix(".")
+    attention, mlp = (_factor(_total(trace, part)) for part in ("attention", "mlp"))
+    untrained = ""
+    if trace.twin is not None:
+        untrained = f" (× {_factor(_total(trace.twin, 'attention'))} in an untrained twin)"
+    return (
+        f"{said}; over all layers squared distances change × {attention} by attention{untrained} "
+        f"and × {mlp} by the MLPs."
+    )
+
+
+def _total(trace: Trace, part: str) -> float:
+    return sum(getattr(layer, part).measured_log_change for layer in trace.layers)
+
+
+def _factor(log_change: float) -> str:
+    """Write exp of a number, which may be too large for one.
+
+    >>> _factor(0.0), _factor(2000.0)
+    ('1', 'e^2000')
+    """
+    return f"{math.exp(log_change):.3g}" if abs(log_change) < 30 else f"e^{log_change:.0f}"
 
 
 def _agreement(trace: Trace) -> str:
