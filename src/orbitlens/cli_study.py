@@ -1,0 +1,170 @@
+"""The command `orbitlens study`: papers as executable claims, each with a verdict."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orbitlens.cli_output import JsonOption, progress_bar, stderr, stdout, write_json
+from orbitlens.errors import InputError, MissingPackageError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from orbitlens.studies.bench import Settings
+    from orbitlens.studies.result import StudyResult
+    from orbitlens.studies.study import Study
+
+study_app = typer.Typer(
+    name="study",
+    help="Run papers as executable claims, each with thresholds, controls and a verdict.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@study_app.command("list")
+def list_studies() -> None:
+    """List the studies."""
+    from orbitlens.studies.registry import STUDIES
+    from orbitlens.terminal_study import list_view
+
+    console = stdout()
+    for part in list_view(STUDIES.values()):
+        console.print(part)
+
+
+@study_app.command()
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A study (see list).")],
+) -> None:
+    """Show a study's claims: what is measured, against which threshold, and why."""
+    from orbitlens.studies.registry import study_of
+    from orbitlens.terminal_study import show_view
+
+    console = stdout()
+    for part in show_view(study_of(name)):
+        console.print(part)
+
+
+@study_app.command()
+def run(
+    name: Annotated[str, typer.Argument(metavar="NAME|all", help="A study, or all of them.")],
+    scale: Annotated[
+        str, typer.Option(metavar="smoke|default|full", help="How much to run.")
+    ] = "default",
+    seeds: Annotated[
+        int, typer.Option(metavar="K", help="Seeds; 0: as many as the scale has.")
+    ] = 0,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Outcomes and figures; a rerun resumes.")
+    ] = Path("out/studies"),
+    model: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODEL", help="Also look at this model; may be repeated."),
+    ] = None,
+    text: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="UTF-8 text for language modelling.")
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler to run on.")
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Measure anew what was measured before.")
+    ] = False,
+    figures: Annotated[
+        bool, typer.Option("--figures/--no-figures", help="Draw figures as HTML and PNG.")
+    ] = True,
+    json_file: JsonOption = None,
+) -> None:
+    """Test every claim of a study; what is done is kept, and a second run goes on from there."""
+    from orbitlens.model import quiet_transformers
+    from orbitlens.studies.bench import Settings, scale_of
+    from orbitlens.studies.figure import check_packages
+    from orbitlens.studies.registry import STUDIES, study_of
+    from orbitlens.studies.store import writable_folder
+
+    chosen = list(STUDIES.values()) if name == "all" else [study_of(name)]
+    settings = Settings(
+        scale=scale_of(scale),
+        seeds=seeds,
+        models=tuple(model or ()),
+        text=None if text is None else str(text),
+    )
+    settings.check_files()
+    if figures:
+        check_packages()
+    writable_folder(out)
+    quiet_transformers()
+    executor = _executor(cluster)
+    try:
+        results = [_run_one(study, settings, out, executor, fresh) for study in chosen]
+    except KeyboardInterrupt:
+        stderr().print(f"stopped; what is done is kept in {out}, and the same command resumes.")
+        raise
+    finally:
+        if executor is not None:
+            executor.shutdown(wait=False, cancel_futures=True)
+    data = [result.to_json() for result in results]
+    files = _write(results, chosen, out, figures=figures)
+    if json_file is not None:
+        write_json(data[0] if len(data) == 1 else {"studies": data}, json_file)
+    if json_file is None or str(json_file) != "-":
+        _show(results, files, json_file)
+
+
+def _run_one(
+    study: "Study", settings: "Settings", out: Path, executor: "Executor | None", fresh: bool
+) -> "StudyResult":
+    from orbitlens.studies.study import run_study
+
+    with progress_bar(study.name) as report:
+        return run_study(study, settings, out, executor=executor, progress=report, fresh=fresh)
+
+
+def _executor(cluster: str | None) -> "Executor | None":
+    if cluster is None:
+        return None
+    try:
+        from distributed import Client  # type: ignore[import-not-found,unused-ignore]
+    except ImportError as error:
+        raise MissingPackageError(
+            "the cluster needs dask: pip install 'orbitlens[cluster]'"
+        ) from error
+    try:
+        executor: Executor = Client(cluster, timeout="10s").get_executor()
+    except (OSError, ValueError) as error:
+        raise InputError(f"--cluster {cluster!r}: no scheduler answers there ({error}).") from error
+    return executor
+
+
+def _write(
+    results: "list[StudyResult]", studies: "list[Study]", out: Path, *, figures: bool
+) -> list[Path]:
+    """Write every result, and its figures beside it."""
+    from orbitlens.studies.figure import write_figures
+
+    files = []
+    for result, study in zip(results, studies, strict=True):
+        file = out / f"{result.study}-{result.scale}.json"
+        write_json(result.to_json(), file)
+        files.append(file)
+        if figures:
+            files += write_figures(study.figures(result), out)
+    return files
+
+
+def _show(results: "list[StudyResult]", files: list[Path], json_file: Path | None) -> None:
+    from rich.text import Text
+
+    from orbitlens.terminal_study import result_view
+
+    console = stdout()
+    for result in results:
+        for part in result_view(result):
+            console.print(part)
+        console.print()
+    for file in [*files, *([json_file] if json_file is not None else [])]:
+        console.print(Text(f"written to {file}", style="dim"))

@@ -1,0 +1,1 @@
+"""Studies: papers as executable claims, each with a verdict."""

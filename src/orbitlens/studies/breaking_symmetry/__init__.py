@@ -1,0 +1,44 @@
+"""Breaking symmetry (arXiv 2402.05969): what tells a transformer the order of its tokens?"""
+
+from pathlib import Path
+
+import torch
+
+from orbitlens.studies.bench import Scale, Settings
+from orbitlens.studies.breaking_symmetry import exact, slices
+from orbitlens.studies.breaking_symmetry.claims import CLAIMS
+from orbitlens.studies.breaking_symmetry.figures import figures
+from orbitlens.studies.result import StudyResult
+from orbitlens.studies.study import Study, run_study
+
+STUDY = Study(
+    name="breaking-symmetry",
+    title="Breaking Symmetry When Training Transformers",
+    paper="arXiv 2402.05969",
+    question="What tells a transformer the order of its tokens: the encoding, the mask, residuals?",
+    gap="Models here have a hundred thousand parameters and learn addition; nothing is said about "
+    "large language models. The paper's later version reports no definitive evidence on residuals, "
+    "and its own training set-up is not repeated in every detail.",
+    claims=CLAIMS,
+    measures={
+        "1a": exact.full_is_blind,
+        "2a": exact.encoding_breaks,
+        "2b": exact.mask_breaks,
+        "2c": exact.one_causal_layer_is_blind,
+        "2d": exact.without_residuals,
+        "4a": slices.position_is_decodable,
+        "4b": slices.neighbours_are_close,
+        "5a": slices.slices_keep_identity,
+        "6a": slices.residuals_keep_identity,
+    },
+    figures=figures,
+)
+
+
+def run(scale: Scale, seeds: int, generator: torch.Generator, *, folder: Path) -> StudyResult:
+    """Test all claims; `generator` gives the first seed."""
+    settings = Settings(scale=scale, seeds=seeds, base_seed=generator.initial_seed())
+    return run_study(STUDY, settings, folder)
+
+
+__all__ = ["CLAIMS", "STUDY", "figures", "run"]

@@ -1,0 +1,136 @@
+"""Numbers with their intervals: what verdicts are made from.
+
+Enters: one number a seed, or counts. Leaves: an `Estimate` with a 95 % interval and how it came.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orbitlens.errors import InputError
+
+LEVEL = 0.95
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A number, its 95 % interval, and what it was made from."""
+
+    value: float
+    low: float  # -inf: the interval is not bounded, as with one seed
+    high: float
+    n: int  # seeds, systems or pairs behind it
+    how: str
+
+    def __post_init__(self) -> None:
+        """Refuse what is no interval: NaN never decides anything silently."""
+        ordered = self.low <= self.value <= self.high
+        if not (ordered and math.isfinite(self.value)):
+            raise InputError(
+                f"an estimate of {self.value} with the interval {self.low} to {self.high}; "
+                "expected a finite number inside it."
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data; an interval without a bound has None for it."""
+        ends = [end if math.isfinite(end) else None for end in (self.low, self.high)]
+        return {
+            "value": self.value, "low": ends[0], "high": ends[1], "n": self.n, "how": self.how
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "Estimate":
+        """Return what `to_json` wrote."""
+        low, high = data["low"], data["high"]
+        return cls(
+            value=float(data["value"]),
+            low=-math.inf if low is None else float(low),
+            high=math.inf if high is None else float(high),
+            n=int(data["n"]),
+            how=str(data["how"]),
+        )
+
+
+def mean(values: Sequence[float], *, of: str = "seeds") -> Estimate:
+    """Return the mean with Student's interval; with one value the interval has no bounds.
+
+    >>> mean([1.0, 2.0, 3.0]).value
+    2.0
+    """
+    n = _some(values)
+    middle = math.fsum(values) / n
+    if n == 1:
+        return Estimate(
+            value=middle, low=-math.inf, high=math.inf, n=1, how=f"one of {of}: no interval"
+        )
+    from scipy.stats import t
+
+    spread = math.sqrt(math.fsum((v - middle) ** 2 for v in values) / (n - 1))
+    half = float(t.ppf((1 + LEVEL) / 2, n - 1)) * spread / math.sqrt(n)
+    return Estimate(
+        value=middle, low=middle - half, high=middle + half, n=n, how=f"mean over {n} {of}"
+    )
+
+
+def difference(first: Sequence[float], second: Sequence[float], *, of: str = "seeds") -> Estimate:
+    """Return the mean of first - second, paired: both share seeds, data and order."""
+    if len(first) != len(second):
+        raise InputError(f"{len(first)} numbers cannot be paired with {len(second)}.")
+    found = mean([a - b for a, b in zip(first, second, strict=True)], of=of)
+    return Estimate(
+        value=found.value, low=found.low, high=found.high, n=found.n, how=f"paired, {found.how}"
+    )
+
+
+def share(count: int, n: int, *, of: str) -> Estimate:
+    """Return a share with Wilson's interval.
+
+    >>> round(share(100, 100, of="systems").low, 3)
+    0.963
+    """
+    if not 0 <= count <= n or n < 1:
+        raise InputError(f"{count} of {n} is not a share; expected some of at least one.")
+    from scipy.stats import norm
+
+    z = float(norm.ppf((1 + LEVEL) / 2))
+    p = count / n
+    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    # Rounding may leave an end of the interval a hair inside the share itself.
+    low, high = min(p, max(0.0, centre - half)), max(p, min(1.0, centre + half))
+    return Estimate(value=p, low=low, high=high, n=n, how=f"{count} of {n} {of}")
+
+
+def largest(values: Sequence[float], *, of: str) -> Estimate:
+    """Return the largest value, as a bound that every case must meet: an exact claim."""
+    n = _some(values)
+    top = max(values)
+    return Estimate(value=top, low=top, high=top, n=n, how=f"largest of {n} {of}")
+
+
+def smallest(values: Sequence[float], *, of: str) -> Estimate:
+    """Return the smallest value, as a bound that every case must meet."""
+    n = _some(values)
+    bottom = min(values)
+    return Estimate(value=bottom, low=bottom, high=bottom, n=n, how=f"smallest of {n} {of}")
+
+
+def correlation(first: Sequence[float], second: Sequence[float], *, of: str) -> Estimate:
+    """Return Pearson's r with Fisher's interval."""
+    n = _some(first)
+    if n != len(second) or n < 4:
+        raise InputError(f"a correlation needs at least 4 pairs; there are {n} and {len(second)}.")
+    from scipy.stats import norm, pearsonr
+
+    r = float(pearsonr(first, second).statistic)
+    inside = max(min(r, 1 - 1e-12), -1 + 1e-12)
+    half = float(norm.ppf((1 + LEVEL) / 2)) / math.sqrt(n - 3)
+    low, high = (math.tanh(math.atanh(inside) + step) for step in (-half, half))
+    return Estimate(value=inside, low=low, high=high, n=n, how=f"Pearson's r over {n} {of}")
+
+
+def _some(values: Sequence[float]) -> int:
+    if not len(values):
+        raise InputError("there are no values to estimate from; expected at least one.")
+    return len(values)

@@ -1,0 +1,27 @@
+"""All studies, by name: one literal dict; nothing registers itself on import."""
+
+import difflib
+
+from orbitlens.errors import InputError
+from orbitlens.studies.breaking_symmetry import STUDY as BREAKING_SYMMETRY
+from orbitlens.studies.study import Study
+from orbitlens.studies.token_dynamics import STUDY as TOKEN_DYNAMICS
+
+STUDIES: dict[str, Study] = {
+    "token-dynamics": TOKEN_DYNAMICS,
+    "breaking-symmetry": BREAKING_SYMMETRY,
+}
+
+
+def study_of(name: str) -> Study:
+    """Return the study of that name, or of that paper's number.
+
+    Raises:
+        InputError: there is none; the message names the nearest.
+    """
+    for study in STUDIES.values():
+        if name in {study.name, study.paper, study.paper.removeprefix("arXiv ")}:
+            return study
+    near = difflib.get_close_matches(name, STUDIES, n=1, cutoff=0.4)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise InputError(f"no study is called {name!r}.{hint} Known: {', '.join(STUDIES)}.")

@@ -1,0 +1,176 @@
+"""A study: the claims of one paper, how each is measured, and the run that does it.
+
+Enters: a `Study` and settings. Leaves: a `StudyResult`. Every claim's outcome is written, whole, as
+soon as it is there, under a name made of the study, the scale, the seeds, the claim and the code
+that measured it: an interrupted run goes on where it stopped, and a changed study starts anew.
+"""
+
+import functools
+import hashlib
+import inspect
+import json
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orbitlens.errors import InputError
+from orbitlens.studies.bench import Bench, Settings, one_thread
+from orbitlens.studies.claim import Claim, Finding, Outcome
+from orbitlens.studies.result import (
+    StudyResult,
+    outcome_from_json,
+    outcome_to_json,
+    provenance,
+)
+from orbitlens.studies.store import read_json, writable_folder, write_whole
+
+if TYPE_CHECKING:
+    from orbitlens.studies.figure import Figure
+
+Measure = Callable[[Bench], Outcome]
+Progress = Callable[[int, int], None]
+TICKS = 100  # of the progress bar, a claim
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """One paper: its claims and how they are measured."""
+
+    name: str  # "token-dynamics"
+    title: str
+    paper: str  # "arXiv 2512.03058"
+    question: str
+    gap: str  # what a pass would still not show
+    claims: tuple[Claim, ...]
+    measures: Mapping[str, Measure]  # by the claim's key
+    figures: "Callable[[StudyResult], tuple[Figure, ...]]"
+    on_models: frozenset[str] = frozenset()  # claims that also look at models the user gives
+
+    def __post_init__(self) -> None:
+        """Refuse claims that nothing measures, and a paper without a core."""
+        keys = [claim.key for claim in self.claims]
+        if len(set(keys)) != len(keys):
+            raise InputError(f"{self.name}: two claims share a key; each needs its own.")
+        if set(keys) != set(self.measures):
+            odd = ", ".join(sorted(set(keys) ^ set(self.measures)))
+            raise InputError(f"{self.name}: claims and measures do not match: {odd}.")
+        if not any(claim.core for claim in self.claims):
+            raise InputError(f"{self.name} has no core claim; a verdict needs at least one.")
+
+
+def run_study(
+    study: Study,
+    settings: Settings,
+    folder: Path,
+    *,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+    fresh: bool = False,
+) -> StudyResult:
+    """Test every claim that `folder` holds no outcome of yet, and return them all.
+
+    Args:
+        study: the paper.
+        settings: scale, seeds and models.
+        folder: where outcomes are kept, and training runs below it.
+        executor: who does the work, such as a cluster; processes of this machine if None.
+        progress: called with what is done and what there is to do.
+        fresh: measure everything anew.
+    """
+    writable_folder(folder)
+    findings: list[Finding] = []
+    reused = 0
+    total = TICKS * len(study.claims)
+    version = code_version(study)
+    bench = Bench(
+        settings,
+        folder / "runs",
+        executor=executor,
+        step=lambda part: _report(progress, TICKS * len(findings) + round(TICKS * part), total),
+    )
+    try:
+        with one_thread():
+            for claim in study.claims:
+                file = folder / _file_name(study, settings, claim, version)
+                found = None if fresh else _stored(file, claim)
+                reused += found is not None
+                findings.append(found or _measured(study, claim, bench, file))
+                _report(progress, TICKS * len(findings), total)
+    finally:
+        bench.close()
+    return StudyResult(
+        study=study.name,
+        title=study.title,
+        paper=study.paper,
+        gap=study.gap,
+        scale=settings.scale.value,
+        seeds=settings.n_seeds,
+        base_seed=settings.base_seed,
+        models=tuple(Path(model).name for model in settings.models),
+        findings=tuple(findings),
+        reused=reused,
+        provenance=provenance(version),
+    )
+
+
+def code_version(study: Study) -> str:
+    """Return a name for the code behind a study: the modules that measure, and the package."""
+    from orbitlens import __version__
+
+    functions = [_plain(measure) for measure in study.measures.values()]
+    files = {inspect.getsourcefile(inspect.getmodule(f) or f) for f in functions}
+    mixed = hashlib.sha256(__version__.encode())
+    for name in sorted(name for name in files if name is not None):
+        mixed.update(Path(name).read_bytes())
+    return mixed.hexdigest()[:12]
+
+
+def _plain(measure: Measure) -> Callable[..., Any]:
+    while isinstance(measure, functools.partial):
+        measure = measure.func
+    return measure
+
+
+def _file_name(study: Study, settings: Settings, claim: Claim, version: str) -> str:
+    models = [_identity(model) for model in settings.models] if claim.key in study.on_models else []
+    what = [settings.n_seeds, settings.base_seed, models, version]
+    name = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
+    return f"{study.name}-{settings.scale.value}-{claim.key}-{name}.json"
+
+
+def _identity(model: str) -> list[str]:
+    """Return a name for a model that changes when its weights do."""
+    folder = Path(model)
+    files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
+    return [
+        model,
+        *(f"{file.name} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files),
+    ]
+
+
+def _stored(file: Path, claim: Claim) -> Finding | None:
+    """Return what an earlier run found; None where there is nothing, or it was damaged."""
+    data = read_json(file)
+    if data is None:
+        return None
+    try:
+        return Finding(claim=claim, outcome=outcome_from_json(data), seconds=float(data["seconds"]))
+    except (KeyError, TypeError, ValueError, InputError):
+        return None
+
+
+def _measured(study: Study, claim: Claim, bench: Bench, file: Path) -> Finding:
+    started = time.perf_counter()
+    outcome = study.measures[claim.key](bench)
+    seconds = time.perf_counter() - started
+    found = Finding(claim=claim, outcome=outcome, seconds=seconds)
+    write_whole(file, json.dumps({**outcome_to_json(outcome), "seconds": seconds}))
+    return found
+
+
+def _report(progress: Progress | None, done: int, total: int) -> None:
+    if progress is not None:
+        progress(done, total)

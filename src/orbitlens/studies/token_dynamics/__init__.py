@@ -1,0 +1,53 @@
+"""Token dynamics (arXiv 2512.03058): when do tokens converge, and what do encodings do to it?"""
+
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from orbitlens.simulate.system import Mask
+from orbitlens.studies.bench import Scale, Settings
+from orbitlens.studies.result import StudyResult
+from orbitlens.studies.study import Study, run_study
+from orbitlens.studies.token_dynamics import flows, rotary
+from orbitlens.studies.token_dynamics.claims import CLAIMS
+from orbitlens.studies.token_dynamics.figures import figures
+
+STUDY = Study(
+    name="token-dynamics",
+    title="Token dynamics and position encodings",
+    paper="arXiv 2512.03058",
+    question="When do tokens converge or diverge, what do position encodings do to that, and does "
+    "convergence hurt?",
+    gap="Of the paper, the abstract and the released experiments were read, not the theorem texts. "
+    "Trained models here are small and trained for minutes, so an effect that needs size or time "
+    "would be missed.",
+    claims=CLAIMS,
+    measures={
+        "1a": flows.diverges,
+        "1b": flows.pairs_never_shrink,
+        "1c": flows.converges,
+        "1d": flows.decay_exponent,
+        "1e": flows.mixed_at_first,
+        "1f": flows.euclidean_pairs,
+        "1g": flows.mixed_for_good,
+        "2a": partial(flows.conditions, twist=0.0, mask=Mask.FULL),
+        "2b": flows.by_twist,
+        "2c": partial(flows.conditions, twist=0.0, mask=Mask.CAUSAL),
+        "3a": flows.input_keeps_regime,
+        "3b": flows.reinjected_limit,
+        "4a": flows.rotary_voids,
+        "4b": rotary.closure_follows,
+        "4c": rotary.slows_with_context,
+    },
+    figures=figures,
+)
+
+
+def run(scale: Scale, seeds: int, generator: torch.Generator, *, folder: Path) -> StudyResult:
+    """Test all claims; `generator` gives the first seed."""
+    settings = Settings(scale=scale, seeds=seeds, base_seed=generator.initial_seed())
+    return run_study(STUDY, settings, folder)
+
+
+__all__ = ["CLAIMS", "STUDY", "figures", "run"]
