@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from orbitlens.theory.positional import positional_drift, rotary_effect
     from orbitlens.theory.rates import head_rates, layer_rates, predicted_log_change
 
+    # Named, not imported: layers below `report` import this file.
+    ReportOptions: Any  # `orbitlens.report.inputs.ReportOptions`
+    report: Any  # `orbitlens.report.notebook.make_report`
+
 __version__ = "0.1.0"
 
 # Where each public name lives. Names are imported when first used: torch takes over a second to
@@ -29,6 +33,7 @@ _HOMES = {
     "Checkpoint": "checkpoint.model",
     "Head": "heads",
     "OrbitlensError": "errors",
+    "ReportOptions": "report.inputs",
     "Scan": "scan_result",
     "ScanOptions": "headmap",
     "assert_equivariant": "symmetry.defect",
@@ -52,6 +57,7 @@ __all__ = [
     "Checkpoint",
     "Head",
     "OrbitlensError",
+    "ReportOptions",
     "Scan",
     "ScanOptions",
     "assert_equivariant",
@@ -66,6 +72,7 @@ __all__ = [
     "position_table",
     "positional_drift",
     "predicted_log_change",
+    "report",
     "rotary_effect",
     "scan",
 ]
@@ -73,6 +80,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
     """Import a public name when it is first used."""
+    if name == "report":  # a package that can be called
+        return import_module("orbitlens.report")
     if name not in _HOMES:
         raise AttributeError(f"module 'orbitlens' has no attribute {name!r}")
     return getattr(import_module(f"orbitlens.{_HOMES[name]}"), name)

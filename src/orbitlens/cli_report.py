@@ -34,6 +34,12 @@ def report(
         typer.Option(metavar="FILE", help="Draw this report's JSON (or HTML) anew; no MODEL."),
     ] = None,
     json_file: JsonOption = None,
+    csv: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write every table as CSV too.")
+    ] = None,
+    png: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write pictures of the sections too.")
+    ] = None,
     text: Annotated[
         Path | None, typer.Option(metavar="FILE", help="UTF-8 text for models with a tokenizer.")
     ] = None,
@@ -61,6 +67,7 @@ def report(
     from orbitlens.report.page import render
 
     _check_target(out)
+    _check_exports(csv, png)
     if data is not None:
         from orbitlens.report.data import read_report_json
 
@@ -97,6 +104,7 @@ def report(
     page = render(found)
     if json_file is not None:
         write_json(found, json_file)
+    _export(found, csv, png)
     replace_file(out, page)
     if str(json_file) != "-":
         _say(found, out, len(page.encode()))
@@ -107,6 +115,25 @@ def _check_target(out: Path) -> None:
     folder = out.resolve().parent
     if out.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
         raise InputError(f"{out}: a page cannot be written there. Choose another --out FILE.")
+
+
+def _check_exports(csv: Path | None, png: Path | None) -> None:
+    from orbitlens.report.export import check_folder, check_pictures
+
+    if png is not None:
+        check_pictures()
+    for option, folder in (("--csv", csv), ("--png", png)):
+        if folder is not None:
+            check_folder(folder, option)
+
+
+def _export(found: dict[str, Any], csv: Path | None, png: Path | None) -> None:
+    from orbitlens.report.export import write_csv, write_png
+
+    if csv is not None:
+        write_csv(found, csv)
+    if png is not None:
+        write_png(found, png)
 
 
 def _gather(models: list[str], options: "ReportOptions") -> dict[str, Any]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum, StrEnum
 from typing import Any
 
+from orbitlens._shown import Shown
 from orbitlens.checkpoint.model import Position
 from orbitlens.theory.certificates import Certificate
 from orbitlens.theory.rates import Rates, Regime
@@ -141,7 +142,7 @@ class Cost:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scan:
+class Scan(Shown):
     """The map of a model's heads, with what it cost and what was approximate."""
 
     model: ModelInfo

@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from orbitlens._shown import Shown
+
 
 class Status(StrEnum):
     """How a trajectory ended; `Trajectory.ending` says it in words, with the time."""
@@ -41,7 +43,7 @@ class Event:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trajectory:
+class Trajectory(Shown):
     """Tokens at saved times (or layers)."""
 
     times: Float[Tensor, " steps"]

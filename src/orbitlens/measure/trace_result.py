@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from orbitlens._shown import Shown
 from orbitlens.scan_result import Cost, ModelInfo, plain
 
 
@@ -121,7 +122,7 @@ class ReplayTrace:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trace:
+class Trace(Shown):
     """A traced model."""
 
     model: ModelInfo

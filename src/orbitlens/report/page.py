@@ -41,11 +41,11 @@ def render(data: dict[str, Any]) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
             f'<title>Orbits of {esc(names)}</title><link rel="icon" href="data:,">',
-            f"<style>{_asset('report.css')}</style></head><body>",
+            f"<style>{asset('report.css')}</style></head><body>",
             body,
             f'<script type="application/json" id="report-data">{script_json(data)}</script>',
             f"<script>{_plotly()}</script>",
-            f'<script type="module">{"".join(map(_asset, SCRIPTS))}</script></body></html>\n',
+            f'<script type="module">{"".join(map(asset, SCRIPTS))}</script></body></html>\n',
         )
     )
 
@@ -60,7 +60,8 @@ def script_json(data: dict[str, Any]) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """Return the text of a file that pages are made of."""
     return files("orbitlens.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 

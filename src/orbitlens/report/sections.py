@@ -4,7 +4,7 @@ Enters: one model of a report's JSON and its number. Leaves: HTML that is comple
 script but for the charts. A section whose result is missing says why.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from orbitlens.report import tables
@@ -25,6 +25,10 @@ from orbitlens.report.markup import (
 from orbitlens.report.sections_order import order, slices, trust
 
 SCALES = (0.1, 0.25, 0.5, 1.0)  # ends of the colour scale of heads
+SUMMARY = (
+    "model", "layers", "heads", "width", "position", "spread", "gather", "attention", "MLPs",
+    "predicted, r", "order", "from encoding",
+)  # fmt: skip
 MODEL = Key("model", "spread")
 CONTROLS = {
     "twin": Key("untrained twin", "muted", "band"),
@@ -92,10 +96,6 @@ def own_heads(model: Model) -> list[Mapping[str, Any]]:
 
 def summary_table(models: list[Model]) -> str:
     """Return one row a model, with the numbers that compare."""
-    columns = (
-        "model", "layers", "heads", "width", "position", "spread", "gather", "attention",
-        "MLPs", "predicted, r", "order", "from encoding",
-    )  # fmt: skip
     caption = (
         "Models side by side: heads that spread and gather (shared ones count once); sums over "
         "layers of the measured ln change of squared pair distance; correlation of prediction and "
@@ -103,7 +103,7 @@ def summary_table(models: list[Model]) -> str:
         "prediction head)"
     )
     rows = [summary_row(model) for model in models]
-    return table(Table(name="models", caption=caption, columns=columns, rows=rows))
+    return table(Table(name="models", caption=caption, columns=SUMMARY, rows=rows))
 
 
 def summary_row(model: Model) -> list[Any]:
@@ -137,6 +137,16 @@ def colour_scale(models: list[Model]) -> float:
         (abs(value) for model in models for value in _indices(model) if value is not None),
         default=1.0,
     )
+    return nice_end([largest])
+
+
+def nice_end(sizes: Iterable[float]) -> float:
+    """Return the end of a colour scale for indices of given sizes.
+
+    >>> nice_end([0.02, 0.3])
+    0.5
+    """
+    largest = max(sizes, default=SCALES[-1])
     return next(end for end in SCALES if largest <= end or end == SCALES[-1])
 
 

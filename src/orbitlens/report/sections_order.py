@@ -50,7 +50,7 @@ def order(model: Model, k: int) -> str:
                   keys=(Key("swap", "spread", "bar"), Key("inside a block", "third", "bar")))
         )  # fmt: skip
     return (
-        f'<p class="lead">{esc(audit["summary"])}</p>{_square(audit)}{_shares(audit)}'
+        f'<p class="lead">{esc(audit["summary"])}</p>{square(audit)}{shares(audit)}'
         f'<div class="pair">{"".join(chart(one) for one in charts)}</div>{_blocks(model)}'
     )
 
@@ -65,7 +65,8 @@ def _cell_keys(audit: Mapping[str, Any]) -> tuple[Key, ...]:
     )  # fmt: skip
 
 
-def _square(audit: Mapping[str, Any]) -> str:
+def square(audit: Mapping[str, Any]) -> str:
+    """Return the 2 x 2 of encoding and mask."""
     largest = max((tables.value_of_cell(x) or 0 for x in audit["cells"].values()), default=0) or 1
     unit = "bits" if audit["model"]["has_head"] else "relative change"
 
@@ -93,12 +94,13 @@ def _square(audit: Mapping[str, Any]) -> str:
     )
 
 
-def _shares(audit: Mapping[str, Any]) -> str:
-    shares = audit["shapley"]
-    if shares is None:
+def shares(audit: Mapping[str, Any]) -> str:
+    """Return what encoding and mask each bring, as a bar and in words."""
+    found = audit["shapley"]
+    if found is None:
         return '<p class="note">No shares: not every cell of the 2 × 2 can be reached.</p>'
-    encoding = min(max(shares["encoding"], 0.0), 1.0)
-    label = f"{shares['encoding']:.0%} from the encoding, {shares['mask']:.0%} from the mask"
+    encoding = min(max(found["encoding"], 0.0), 1.0)
+    label = f"{found['encoding']:.0%} from the encoding, {found['mask']:.0%} from the mask"
     return (
         f'<p class="shares" role="img" aria-label="{esc(label)}">'
         f'<i style="--share:{encoding:.3f}"></i></p><p class="note">{esc(label)}</p>'

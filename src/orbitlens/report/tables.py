@@ -115,7 +115,20 @@ def over_depth(model: Model, kind: str, name: str) -> Table:
     ]
     ends = [f"{TITLES[key]}, {end}" for key in controls for end in ("lowest", "highest")]
     title = PARTS[name] + ", ln change" if kind == "parts" else METRICS.get(name, name)
-    return Table(name=f"depth-{name}", caption=title, columns=("layer", "model", *ends), rows=rows)
+    return Table(
+        name=f"depth-{name}", caption=title, columns=("layer", "measured", *ends), rows=rows
+    )
+
+
+def all_depths(model: Model) -> Table:
+    """Return all quantities over depth below one another, for a CSV file."""
+    metrics = model["trace"]["layers"][0]["metrics"]
+    pairs = [("parts", name) for name in PARTS] + [("metrics", name) for name in metrics]
+    found = [(name, over_depth(model, kind, name)) for kind, name in pairs]
+    rows = [[layer, name, *rest] for name, table in found for layer, *rest in table.rows]
+    layer, *rest = found[0][1].columns
+    columns = (layer, "quantity", *rest)
+    return Table(name="depth", caption="Through depth", columns=columns, rows=rows)
 
 
 def all_metrics(model: Model) -> Table:
@@ -324,10 +337,7 @@ def all_tables(model: Model) -> list[Table]:
         found.append(every_head(model))
     found += [*spectra(model), flows(model)]
     if model["trace"] is not None:
-        found += [over_depth(model, "parts", name) for name in PARTS]
-        found += [
-            over_depth(model, "metrics", name) for name in model["trace"]["layers"][0]["metrics"]
-        ]
+        found.append(all_depths(model))
         found += [attention_layers(model), attention_heads(model)]
         found += [agreement(model, main=True), agreement(model, main=False)]
     if model["orbits"] is not None:

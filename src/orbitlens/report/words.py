@@ -28,9 +28,9 @@ def in_words(
     """
     said: list[str] = []
     if scan is not None:
-        said.append(_heads(scan, shared or {}))
+        said.append(heads_in_words(scan, shared or {}))
     if trace is not None:
-        said.append(_depth(trace))
+        said.append(depth_in_words(trace))
         said.append(_agreement(trace))
     if audit is not None:
         said.append(_sentence(order_summary(audit)))
@@ -43,7 +43,8 @@ def _sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else text + "."
 
 
-def _heads(scan: Scan, shared: Mapping[str, Sequence[int]]) -> str:
+def heads_in_words(scan: Scan, shared: Mapping[str, Sequence[int]]) -> str:
+    """Say how many heads spread and gather; those of layers that share weights count once."""
     own = [
         head
         for layer, head in scan.heads()
@@ -64,7 +65,8 @@ def _verb(n: Mapping[Tendency, int]) -> str:
     return "spreads" if n[Tendency.SPREADS] == 1 else "spread"
 
 
-def _depth(trace: Trace) -> str:
+def depth_in_words(trace: Trace) -> str:
+    """Say what attention and the MLPs do over all layers."""
     said = " ".join(attention_summary(trace.layers)).strip().removesuffix(".")
     attention, mlp = (_factor(_total(trace, part)) for part in ("attention", "mlp"))
     untrained = ""

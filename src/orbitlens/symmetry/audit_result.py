@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from orbitlens._shown import Shown
 from orbitlens.scan_result import plain
 from orbitlens.symmetry.blocks import Block, PositionReading
 from orbitlens.symmetry.checks import STILL, Check
@@ -68,7 +69,7 @@ class AuditCost:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Audit:
+class Audit(Shown):
     """An audit of a model's sense of order."""
 
     model: AuditModel
