@@ -114,7 +114,8 @@ def full_columns(targets: Int[Tensor, "batch tokens"]) -> list[int]:
 def convergence(model: Any, task: Task) -> dict[str, Any]:  # noqa: ANN401
     """Return whether tokens of one context come together on their way through the layers.
 
-    Means over contexts of the test split, at the input of each layer and behind the last norm:
+    Means over contexts of the test split, of the stream in front of each layer and behind the last
+    (the final norm left out):
 
         log_distance   ln of the root mean squared distance between tokens
         dispersion     the same distance relative to the tokens' size (arXiv 2512.03058)
@@ -123,20 +124,30 @@ def convergence(model: Any, task: Task) -> dict[str, Any]:  # noqa: ANN401
     available = task.n_examples("test")
     n = MEASURED_CONTEXTS if available is None else min(MEASURED_CONTEXTS, available)
     inputs = task.batch("test", 0, n, 0).inputs.to(model.device)
-    is_training = model.training
-    model.eval()
-    name = "pixel_values" if task.kind == "images" else "input_ids"
-    states = model.model(**{name: inputs}, output_hidden_states=True).hidden_states
-    model.train(is_training)
-    depth = [_cloud(x.double().cpu()) for x in states]
+    depth = [_cloud(x.double().cpu()) for x in _stream(model, inputs, task.kind == "images")]
     courses = {key: [point[key] for point in depth] for key in depth[0]}
     log_distance = courses["log_distance"]
     return {
         **courses,
-        "log_distance_change": log_distance[-2] - log_distance[0],
+        "log_distance_change": log_distance[-1] - log_distance[0],
         "cosine_last": courses["cosine"][-1],
         "dispersion_last": courses["dispersion"][-1],
     }
+
+
+def _stream(model: Any, inputs: Tensor, is_image: bool) -> list[Tensor]:  # noqa: ANN401
+    """Return the residual stream in front of each layer and behind the last."""
+    last: list[Tensor] = []
+    handle = model.model.norm.register_forward_pre_hook(lambda _, args: last.append(args[0]))
+    is_training = model.training
+    model.eval()
+    name = "pixel_values" if is_image else "input_ids"
+    try:
+        states = model.model(**{name: inputs}, output_hidden_states=True).hidden_states
+    finally:
+        handle.remove()
+        model.train(is_training)
+    return [*states[:-1], *last]
 
 
 def _cloud(states: Tensor) -> dict[str, float]:

@@ -33,6 +33,12 @@ SWITCHES = (
     "penalty_weight",
 )
 
+# What a task is trained with where nothing else is said and the defaults below do not suit it.
+RECIPES: dict[str, dict[str, Any]] = {
+    "text": {"batch": 32, "steps": 1500},
+    "digits": {"batch": 64, "steps": 600},
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
@@ -56,8 +62,8 @@ class RunConfig:
     heads: int = 4
     width: int = 64
     inner: int = 0  # width of the MLP; 0: four times the model's
-    steps: int = 1500
-    batch: int = 256
+    steps: int = 2000
+    batch: int = 128
     lr: float = 3e-3
     warmup: int = 100  # steps
     weight_decay: float = 0.01
@@ -112,7 +118,7 @@ def _check_kind(name: str, value: object) -> None:
         raise InputError(f"{name}={value!r}: expected {expected}.")
 
 
-def _check_least(name: str, value: float, least: int) -> None:
+def _check_least(name: str, value: float | int, least: int) -> None:
     if value < least:
         raise InputError(f"{name}={value}: expected at least {least}.")
 
@@ -123,8 +129,9 @@ def run_config(settings: Mapping[str, Any]) -> RunConfig:
     Raises:
         InputError: a name is unknown, or a value is out of range.
     """
-    given = dict(settings)
-    known = task_options(given.get("task", RunConfig.task))
+    task = settings.get("task", RunConfig.task)
+    known = task_options(task)
+    given = RECIPES.get(task, {}) | dict(settings)
     options = {name: given.pop(name) for name in list(given) if name in known}
     names = {setting.name for setting in fields(RunConfig)} - {"options"}
     for name in given:
@@ -137,6 +144,10 @@ def run_config(settings: Mapping[str, Any]) -> RunConfig:
             )
     if isinstance(given.get("residual"), list):
         given["residual"] = tuple(given["residual"])
+    for name, value in given.items():
+        _check_kind(name, value)
+        if float in KINDS[name] and type(value) is int:  # a file may say 1 and mean 1.0
+            given[name] = float(value)
     return RunConfig(options=options, **given)
 
 

@@ -124,17 +124,18 @@ class _Runs:
                 self._show()
 
     def _round(self, names: Sequence[str], make_executor: MakeExecutor) -> None:
-        executor = make_executor()
+        executor, futures = make_executor(), {}
         try:
-            futures = {
-                executor.submit(run_one, self.configs[name], self.folder): name for name in names
-            }
+            for name in names:
+                futures[executor.submit(run_one, self.configs[name], self.folder)] = name
             for future in as_completed(futures):
                 self._take(futures[future], future)
         except BrokenExecutor:
             return  # what is left is run again
         finally:
-            executor.shutdown(wait=False, cancel_futures=True)
+            for future in futures:
+                future.cancel()
+            executor.shutdown(wait=False)
 
     def _take(self, name: str, future: "Future[dict[str, Any]]") -> None:
         error = future.exception()

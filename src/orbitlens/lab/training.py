@@ -44,7 +44,7 @@ from orbitlens.lab.run_state import (
     writing,
 )
 from orbitlens.lab.tasks import Batch, Task, cut_at
-from orbitlens.lab.tasks.base import stream_seed
+from orbitlens.lab.tasks.base import SPLITS, stream_seed
 from orbitlens.model import threads_for
 
 LOG_EVERY = 50  # steps; also how often losses are looked at
@@ -95,7 +95,10 @@ def build_model(config: RunConfig, task: Task) -> OrbitForCausalLM | OrbitForIma
 
 def check_run(config: RunConfig) -> str:
     """Return the hash of a run after checking everything that can be checked untrained."""
-    orbit_config(config, task_of(config))
+    task = task_of(config)
+    orbit_config(config, task)
+    for split in SPLITS:
+        task.batch(split, 0, 1, 0)  # refuses a task that is too small for it
     return run_hash(config)
 
 
@@ -155,7 +158,7 @@ def read_result(path: Path) -> RunResult | None:
     """Return the result in a run's folder; None where the run is not done."""
     try:
         data = json.loads((path / RESULT).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
         raise TrainingError(f"{path / RESULT}: cannot be read ({error}). Delete it.") from error
