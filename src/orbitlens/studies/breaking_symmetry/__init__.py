@@ -1,11 +1,12 @@
 """Breaking symmetry (arXiv 2402.05969): what tells a transformer the order of its tokens?"""
 
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from orbitlens.studies.bench import Scale, Settings
-from orbitlens.studies.breaking_symmetry import exact, slices
+from orbitlens.studies.breaking_symmetry import exact, learning, real, slices
 from orbitlens.studies.breaking_symmetry.claims import CLAIMS
 from orbitlens.studies.breaking_symmetry.figures import figures
 from orbitlens.studies.result import StudyResult
@@ -22,16 +23,26 @@ STUDY = Study(
     claims=CLAIMS,
     measures={
         "1a": exact.full_is_blind,
+        "1b": real.blind_without_both,
         "2a": exact.encoding_breaks,
         "2b": exact.mask_breaks,
         "2c": exact.one_causal_layer_is_blind,
         "2d": exact.without_residuals,
+        "2e": real.either_breaks,
+        "2f": real.one_layer_is_blind,
+        "3a": learning.mask_is_enough,
+        "3b": learning.full_meets_ceiling,
         "4a": slices.position_is_decodable,
         "4b": slices.neighbours_are_close,
         "5a": slices.slices_keep_identity,
+        "5b": learning.trained_slices,
         "6a": slices.residuals_keep_identity,
+        "6b": learning.residuals_help_learning,
+        "6c": partial(learning.one_residual_suffices, kept="attention"),
+        "6d": partial(learning.one_residual_suffices, kept="mlp"),
     },
     figures=figures,
+    on_models=frozenset({"1b", "2e", "2f"}),
 )
 
 

@@ -8,10 +8,15 @@ import torch
 from orbitlens.simulate.system import Mask
 from orbitlens.studies.bench import Scale, Settings
 from orbitlens.studies.result import StudyResult
-from orbitlens.studies.study import Study, run_study
-from orbitlens.studies.token_dynamics import flows, rotary
+from orbitlens.studies.study import Measure, Study, run_study
+from orbitlens.studies.token_dynamics import flows, real, rotary, training
 from orbitlens.studies.token_dynamics.claims import CLAIMS
 from orbitlens.studies.token_dynamics.figures import figures
+
+
+def _compared(task: str, position: str, worse: str, better: str) -> Measure:
+    return partial(training.compare, task=task, position=position, worse=worse, better=better)
+
 
 STUDY = Study(
     name="token-dynamics",
@@ -39,8 +44,20 @@ STUDY = Study(
         "4a": flows.rotary_voids,
         "4b": rotary.closure_follows,
         "4c": rotary.slows_with_context,
+        "4d": real.rotary_damps_heads,
+        "5a": real.heads_as_predicted,
+        "5b": real.layers_gather,
+        "6a": _compared("text", "learned", "definite-negative", "definite-positive"),
+        "6b": _compared("digits", "learned", "definite-negative", "definite-positive"),
+        "6c": _compared("text", "rotary", "anti", "guard"),
+        "6d": _compared("digits", "rotary", "anti", "guard"),
+        "7a": _compared("text", "learned", "none", "definite-positive"),
+        "7b": _compared("digits", "learned", "none", "definite-positive"),
+        "7c": _compared("text", "rotary", "none", "diagonal"),
+        "7d": _compared("digits", "rotary", "none", "diagonal"),
     },
     figures=figures,
+    on_models=frozenset({"4d", "5a", "5b"}),
 )
 
 
