@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from orbitlens.errors import InputError
-from orbitlens.lab.tasks import Task, build_task, task_options
+from orbitlens.lab.tasks import Task, build_task, check_options, task_options
 
 VERSION = 1  # of the trainer; another version trains anew
 SWITCHES = (
@@ -133,6 +133,7 @@ def run_config(settings: Mapping[str, Any]) -> RunConfig:
     known = task_options(task)
     given = RECIPES.get(task, {}) | dict(settings)
     options = {name: given.pop(name) for name in list(given) if name in known}
+    check_options(task, options)
     names = {setting.name for setting in fields(RunConfig)} - {"options"}
     for name in given:
         if name not in names:

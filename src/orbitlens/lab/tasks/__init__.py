@@ -48,18 +48,37 @@ def task_options(name: str) -> dict[str, Any]:
     return {key: parameter.default for key, parameter in parameters.items()}
 
 
+KINDS: dict[str, tuple[type, str]] = {
+    "digits": (int, "a whole number"),
+    "length": (int, "a whole number"),
+    "symbols": (int, "a whole number"),
+    "context": (int, "a whole number"),
+    "patch": (int, "a whole number"),
+    "reversed_answer": (bool, "true or false"),
+    "file": (str, "a path"),
+}
+
+
+def check_options(name: str, options: Mapping[str, Any]) -> None:
+    """Refuse options that a task does not have, and values of the wrong kind."""
+    known = task_options(name)
+    for key, value in options.items():
+        if key not in known:
+            raise InputError(
+                f"the task {name!r} has no option {key!r}. Options: {', '.join(known)}."
+            )
+        kind, words = KINDS[key]
+        if type(value) is not kind:
+            raise InputError(f"{key}={value!r}: expected {words}.")
+
+
 def build_task(name: str, options: Mapping[str, Any] | None = None) -> Task:
     """Return a task.
 
     Raises:
         InputError: the task or an option is unknown, or its value is out of range.
     """
-    known = task_options(name)
-    for key in options or {}:
-        if key not in known:
-            raise InputError(
-                f"the task {name!r} has no option {key!r}. Options: {', '.join(known)}."
-            )
+    check_options(name, options or {})
     return TASKS[name](**(options or {}))
 
 
@@ -71,6 +90,7 @@ __all__ = [
     "Split",
     "Task",
     "build_task",
+    "check_options",
     "cut_at",
     "judged_columns",
     "task_options",
