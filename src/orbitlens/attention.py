@@ -102,8 +102,8 @@ def position_bias(layer: AttentionLayer, n_tokens: int) -> Float[Tensor, "#head 
         )
         return layer.relative_bias[buckets].permute(2, 0, 1)
     slopes = torch.tensor([head.alibi_slope for head in layer], dtype=torch.float64)
-    # ALiBi grows with j; what depends on i alone cancels in the softmax.
-    return slopes[:, None, None] * offsets.double()
+    # Behind a causal mask this is slope * j and a part of i alone, which cancels in the softmax.
+    return -slopes[:, None, None] * offsets.double().abs()
 
 
 def t5_buckets(

@@ -29,6 +29,7 @@ from orbitlens.checkpoint.model import (
     Stack,
 )
 from orbitlens.errors import CheckpointError, InputError
+from orbitlens.refined import aligned_factors, definite_factors, n_negative
 
 LARGEST_WEIGHT = 1e30  # products of eight such numbers still fit a float64
 
@@ -289,6 +290,8 @@ def load_layer(
             f"{checkpoint.path}: there is no layer {index}; the {tower.name} has layers 0 to "
             f"{tower.n_layers - 1}."
         )
+    if tower.refusal is not None:
+        raise CheckpointError(f"{checkpoint.path}: {tower.refusal}. Its heads cannot be read.")
     return _LayerReader(checkpoint, tower, index, torch.device(device)).layer()
 
 
@@ -340,6 +343,23 @@ class _LayerReader:
 
     def _projections(self) -> dict[str, Tensor]:
         """Return w_q, w_k, w_v (d_model x width), w_o (width x d_model) and biases, unfused."""
+        recipe = self.stack.recipe
+        if recipe is not None and recipe.startswith("definite-"):
+            return self._definite(recipe)
+        stored = self._stored_projections()
+        if recipe == "aligned":
+            gamma = self._read(self.names["alignment"])
+            return aligned_factors(stored, gamma, scale=self.spec.scale)
+        return stored
+
+    def _definite(self, refinement: str) -> dict[str, Tensor]:
+        score, inverse = (self._read(self.names[role]) for role in ("qkv", "o"))
+        negative = n_negative(refinement, self.stack.d_model)
+        factors = definite_factors(score, inverse, negative=negative)
+        zero = torch.zeros(len(score), dtype=torch.float64)
+        return factors | dict.fromkeys(("b_q", "b_k", "b_v"), zero)
+
+    def _stored_projections(self) -> dict[str, Tensor]:
         if "qkv" in self.names:
             parts = self._unfused("qkv", self._in_first(self._read(self.names["qkv"])))
             has_bias = "qkv_bias" in self.names
@@ -368,6 +388,8 @@ class _LayerReader:
     def _unfused(self, role: str, fused: Tensor) -> tuple[Tensor, ...]:
         """Split a fused last axis: "blocks" is q | k | v, "groups" repeats queries, key, value."""
         n, kv, r = self.spec.n_heads, self.spec.n_kv_heads, self.stack.d_head
+        if self.stack.recipe == "aligned":
+            return fused.chunk(3, dim=-1)
         if self.stack.fused_order == "blocks":
             return fused.split([n * r, kv * r, kv * r], dim=-1)
         grouped = fused.unflatten(-1, (kv, n // kv + 2, r))

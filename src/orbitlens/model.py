@@ -4,6 +4,7 @@ Enters: the path of a folder that `load_checkpoint` has opened. Leaves: a model 
 and its tokenizer where there is one. No remote code, no pickles, nothing fetched.
 """
 
+import importlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,9 @@ import torch
 from orbitlens.errors import CheckpointError, InputError, MissingPackageError
 
 SMALL_MODEL = 5_000_000  # parameters
+# Architectures of orbitlens itself. Their modules make themselves known to transformers; named
+# here and imported when a file asks for them, as they lie above this one.
+OWN = {"orbit": "orbitlens.lab"}
 Task = Literal["declared", "base", "causal-lm"]
 
 
@@ -59,12 +63,14 @@ def load_model(
 def model_class(folder: Path, task: Task) -> Any:  # noqa: ANN401 - a class of transformers
     """Return the class of transformers that builds the model in a folder."""
     transformers = _transformers()
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    own = OWN.get(str(config.get("model_type")))
+    home = importlib.import_module(own) if own is not None else transformers
     if task == "causal-lm":
         return transformers.AutoModelForCausalLM
     if task == "declared":
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         for name in config.get("architectures") or []:
-            found = getattr(transformers, str(name), None)
+            found = getattr(home, str(name), None)
             if isinstance(found, type) and issubclass(found, transformers.PreTrainedModel):
                 return found
     return transformers.AutoModel

@@ -55,7 +55,7 @@ def _build(family: str, settings: Settings, source: TensorSource) -> Architectur
         stacks.append(_Builder(row, settings, source, prefix).stack())
         flags += _resolve(row.flags, settings)
     if not stacks:
-        names = [_layer_name(row, settings, 0) + "." + row.o for row in rows]
+        names = [f"{_layer_name(row, settings, 0)}.{_resolve(row.o, settings)}" for row in rows]
         raise CheckpointError(
             f"{settings.path}: a {family!r} model keeps attention in tensors like {names[0]!r}, "
             f"and there is none. {_attention_like(source)}"
@@ -78,7 +78,7 @@ def _layer_name(row: Row, settings: Settings, layer: int) -> str:
 
 
 def _prefix(row: Row, settings: Settings, source: TensorSource) -> str | None:
-    probe = f"{_layer_name(row, settings, 0)}.{row.o}.weight"
+    probe = f"{_layer_name(row, settings, 0)}.{_resolve(row.o, settings)}.weight"
     return next((p for p in row.prefixes if p + probe in source.tensors), None)
 
 
@@ -90,6 +90,7 @@ class _Builder:
         self.n_heads = self.get(row.n_heads)
         self.n_kv_heads = self.get(row.n_kv_heads)
         self.d_model = settings.size("d_model")
+        self.recipe = self.get(row.recipe)
         self.d_head = self._head_width()
         if self.n_heads % self.n_kv_heads:
             raise CheckpointError(
@@ -125,10 +126,10 @@ class _Builder:
             position=position,
             d_model=self.d_model,
             d_head=self.d_head,
-            norm=row.norm_kind if norm is not None else None,
+            norm=self.get(row.norm_kind) if norm is not None else None,
             norm_epsilon=epsilon,
             norm_gain_offset=row.norm_gain_offset,
-            output_norm=row.output_norm is not None,
+            output_norm=self.get(row.output_norm) is not None,
             qk_norm=row.qk_norm_kind if qk_norm is not None else None,
             qk_norm_scope=row.qk_norm_scope,
             qk_norm_epsilon=epsilon,
@@ -143,6 +144,8 @@ class _Builder:
             shared_tensors=self._shared_tensors(),
             fused_order=self.get(row.fused_order),
             transposed=row.transposed,
+            recipe=self.recipe,
+            refusal=self.get(row.refusal),
             position_offset=row.position_offset,
         )
 
@@ -157,7 +160,7 @@ class _Builder:
 
     def _epsilon(self) -> float:
         keys = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
-        if not self.row.norm_weightless:
+        if not self.get(self.row.norm_weightless):
             for key in keys:
                 if self.settings.get(key) is not None:
                     return self.settings.real(key, least=0.0)
@@ -181,12 +184,15 @@ class _Builder:
         place = f"{self.prefix}{_layer_name(self.row, self.settings, layer)}."
         qkv = self.get(self.row.qkv)
         roles = dict(zip(("qkv",) if len(qkv) == 1 else ("q", "k", "v"), qkv, strict=True))
-        roles["o"] = self.row.o
+        roles["o"] = self.get(self.row.o)
         norm = self.get(self.row.norm)
-        if norm is not None and not self.row.norm_weightless:
+        if norm is not None and not self.get(self.row.norm_weightless):
             roles["norm"] = norm
-        if self.row.output_norm:
-            roles["output_norm"] = self.row.output_norm
+        output_norm = self.get(self.row.output_norm)
+        if output_norm is not None:
+            roles["output_norm"] = output_norm
+        if self.recipe == "aligned":
+            roles["alignment"] = "self_attn.alignment"
         found = self._found(place, roles)
         # Only now: some norms are one a head, and the shapes above have shown their number sane.
         return found | self._found(place, self._qk_norm_roles())
@@ -216,6 +222,8 @@ class _Builder:
         q, kv = self.n_heads * self.d_head, self.n_kv_heads * self.d_head
         outs = {"qkv": q + 2 * kv, "q": q, "k": kv, "v": kv, "o": self.d_model}
         base = role.removesuffix("_bias")
+        if self.recipe is not None and base in {*outs, "alignment"}:
+            return (self._recipe_shape(role),)
         if base in outs:
             shape: tuple[int, ...] = (outs[base], q if base == "o" else self.d_model)
             shape = shape[::-1] if self.row.transposed else shape
@@ -225,6 +233,14 @@ class _Builder:
         # Norms of queries and keys: one gain for all heads, or one for each.
         n = self.n_heads if base.startswith("q") else self.n_kv_heads
         return (self.d_head,), (n * self.d_head,), (n, self.d_head)
+
+    def _recipe_shape(self, role: str) -> tuple[int, ...]:
+        """Return the shape of a parameter that maps are computed from (`orbitlens.refined`)."""
+        d = self.d_model
+        if self.recipe != "aligned":
+            return (self.n_heads * d, d)
+        shapes = {"qkv": (3 * d, d), "o": (d, d), "alignment": (self.n_heads,)}
+        return shapes.get(role) or ((3 * d,) if role == "qkv_bias" else (d,))
 
     def _required(self, name: str, shapes: tuple[tuple[int, ...], ...]) -> str:
         info = self.source.tensors.get(name)

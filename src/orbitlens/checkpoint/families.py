@@ -41,15 +41,15 @@ class Row:
     prefixes: tuple[str, ...] = ("model.", "")  # a base model saved alone has no prefix
     layer: PerLayer[str] = "layers.{layer}"
     qkv: PerConfig[tuple[str, ...]] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
-    o: str = "self_attn.o_proj"
+    o: PerConfig[str] = "self_attn.o_proj"
     fused_order: PerConfig[str | None] = None  # "blocks": q | k | v; "groups": queries, key, value
     transposed: bool = False
     norm: PerConfig[str | None] = "input_layernorm"  # None: tokens enter attention as they are
-    norm_kind: NormKind = NormKind.RMS
-    norm_weightless: bool = False
+    norm_kind: PerConfig[NormKind] = NormKind.RMS
+    norm_weightless: PerConfig[bool] = False
     norm_gain_offset: float = 0.0
     norm_epsilon: PerConfig[float] = 1e-6  # where the config gives none
-    output_norm: str | None = None
+    output_norm: PerConfig[str | None] = None
     qk_norm: PerConfig[tuple[str, str] | None] = None
     qk_norm_kind: NormKind = NormKind.RMS
     qk_norm_scope: QKNormScope = QKNormScope.HEAD
@@ -61,8 +61,8 @@ class Row:
     position_offset: int = 0
     relative_bias: str | None = None  # T5's table of biases
     pairing: Pairing = Pairing.HALVES
-    rotary_base: float = 10000.0
-    rotary_share: float = 1.0
+    rotary_base: PerConfig[float] = 10000.0
+    rotary_share: PerConfig[float] = 1.0
     rotary_layer_type: PerLayer[str | None] = None
     alibi_scale: PerConfig[float] = 1.0
     window: PerLayer[int | None] = no_window
@@ -71,6 +71,8 @@ class Row:
     n_heads: PerConfig[int] = lambda c: c.size("n_heads")
     n_kv_heads: PerConfig[int] = lambda c: c.optional_size("n_kv_heads") or c.size("n_heads")
     d_head: PerConfig[int | None] = lambda c: c.optional_size("d_head")
+    recipe: PerConfig[str | None] = None  # how maps are computed, where the file has no weights
+    refusal: PerConfig[str | None] = None  # why the heads have no maps that could be read
     flags: PerConfig[tuple[str, ...]] = ()
 
 
@@ -226,6 +228,85 @@ def _bert_flags(settings: Settings) -> tuple[str, ...]:
     return (f"position_embedding_type {kind!r}: its terms of the score are not read",)
 
 
+# --- cells of the lab's own models -------------------------------------------------------------
+
+ORBIT_POSITIONS = {
+    "none": Position.NONE,
+    "learned": Position.LEARNED,
+    "sinusoidal": Position.SINUSOIDAL,
+    "rotary": Position.ROTARY,
+    "alibi": Position.ALIBI,
+    "t5": Position.T5_BIAS,
+}
+
+
+def _orbit_word(settings: Settings, key: str, default: str) -> str:
+    value = settings.get(key, default)
+    if not isinstance(value, str):
+        raise settings.wrong(key, value, f"a word, such as {default!r}")
+    return value
+
+
+def _orbit_is(key: str, default: str, *words: str) -> Callable[[Settings], bool]:
+    return lambda settings: _orbit_word(settings, key, default) in words
+
+
+def _orbit_position(settings: Settings) -> Position:
+    return ORBIT_POSITIONS[_orbit_word(settings, "position", "learned")]
+
+
+def _orbit_recipe(settings: Settings) -> str | None:
+    refinement = _orbit_word(settings, "refinement", "none")
+    computed = refinement == "aligned" or refinement.startswith("definite-")
+    return refinement if computed and _orbit_refusal(settings) is None else None
+
+
+def _orbit_refusal(settings: Settings) -> str | None:
+    refinement = _orbit_word(settings, "refinement", "none")
+    if refinement == "diagonal":
+        return (
+            "refinement 'diagonal' adds a full diagonal to every head's score map, so a head's "
+            "maps are not the product of its weights"
+        )
+    turns = refinement == "aligned" and _orbit_position(settings) is Position.ROTARY
+    if turns or refinement == "rotary-values":
+        return (
+            f"refinement {refinement!r} with a rotary encoding makes a head's value map depend on "
+            "the offset between two tokens, so there is no one map to read"
+        )
+    return None
+
+
+def _orbit_width(settings: Settings) -> int | None:
+    recipe = _orbit_recipe(settings)
+    if recipe is None:
+        return None
+    width = settings.size("d_model")
+    return 2 * (width // settings.size("n_heads")) if recipe == "aligned" else width
+
+
+def _orbit_scale(settings: Settings, layer: int) -> float:
+    width = settings.size("d_model")
+    definite = (_orbit_recipe(settings) or "").startswith("definite-")
+    return float(width if definite else width // settings.size("n_heads")) ** -0.5
+
+
+def _orbit_share(settings: Settings) -> float:
+    return settings.real("rotary_fraction", 1.0)
+
+
+def _orbit_flags(settings: Settings) -> tuple[str, ...]:
+    flags = []
+    if settings.get("residual", "all") != "all":
+        flags.append(
+            "some residual sums are missing: what attention or a head does to the stream is said "
+            "of x + attention, which such a layer does not form"
+        )
+    if settings.get("image_size") is not None and settings.get("mask", "causal") == "causal":
+        flags.append("the mask is causal among patches; the class token sees all of them")
+    return tuple(flags)
+
+
 # --- the table -------------------------------------------------------------------------------
 
 LLAMA = Row()
@@ -337,6 +418,37 @@ GEMMA3 = replace(
     window=_window_by_layer_type(6),
     rotary_base=1e6,
     rotary_layer_type=_layer_type(6),
+)
+
+ORBIT = Row(  # the lab's own models, whose every mechanism is a switch of the config
+    causal=_orbit_is("mask", "causal", "causal"),
+    layer=lambda c, layer: "layers.0" if c.flag("shared_layers") else "layers.{layer}",
+    qkv=lambda c: (
+        ("self_attn.score_map",)
+        if (_orbit_recipe(c) or "").startswith("definite-")
+        else ("self_attn.qkv_proj",)
+    ),
+    o=lambda c: (
+        "self_attn.value_map"
+        if (_orbit_recipe(c) or "").startswith("definite-")
+        else "self_attn.o_proj"
+    ),
+    fused_order="blocks",
+    norm=lambda c: "attn_norm" if _orbit_is("norm", "pre", "pre", "peri")(c) else None,
+    norm_kind=lambda c: NormKind(_orbit_word(c, "norm_kind", "layer")),
+    norm_weightless=lambda c: (_orbit_recipe(c) or "").startswith("definite-"),
+    norm_epsilon=lambda c: c.real("layer_norm_eps", 1e-5, least=0.0),
+    output_norm=lambda c: "attn_out_norm" if _orbit_is("norm", "pre", "peri")(c) else None,
+    position=_orbit_position,
+    positions="embed_positions.weight",
+    relative_bias="relative_bias.weight",
+    rotary_base=lambda c: c.real("rotary_base", 10000.0),
+    rotary_share=_orbit_share,
+    scale=_orbit_scale,
+    d_head=_orbit_width,
+    recipe=_orbit_recipe,
+    refusal=_orbit_refusal,
+    flags=_orbit_flags,
 )
 
 FAMILIES: dict[str, tuple[Row, ...]] = {
@@ -513,6 +625,7 @@ FAMILIES: dict[str, tuple[Row, ...]] = {
             flags=_deberta_flags,
         ),
     ),
+    "orbit": (ORBIT,),
     "vit": (VIT,),
     "deit": (replace(VIT, prefixes=("deit.", "")),),
     "t5": (
@@ -579,16 +692,18 @@ def _renamed(
 
 def rotary_of(row: Row, settings: Settings, layer: int, d_head: int) -> RotarySpec:
     """Return the rotary encoding of one layer of a row."""
-    kind = row.rotary_layer_type
+    kind, share, base = row.rotary_layer_type, row.rotary_share, row.rotary_base
+    share = share(settings) if callable(share) else share
+    default = base(settings) if callable(base) else base
     layer_type = kind(settings, layer) if callable(kind) else kind
     if layer_type == "sliding_attention":  # Gemma 3 has a second base for its sliding layers
         base = settings.real("rope_local_base_freq", 10000.0)
     else:
-        base = settings.real("rope_theta", settings.real("rotary_emb_base", row.rotary_base))
+        base = settings.real("rope_theta", settings.real("rotary_emb_base", default))
     return settings.rotary(
         d_head=d_head,
         pairing=row.pairing,
         layer_type=layer_type,
         base=base,
-        share=row.rotary_share,
+        share=share,
     )

@@ -5,7 +5,7 @@ refused with the list of the known ones, and so are widths that do not divide an
 that mean nothing together.
 """
 
-from typing import Any
+from typing import Any, no_type_check
 
 from transformers import PretrainedConfig
 
@@ -46,6 +46,7 @@ NEEDS_POSITION: dict[str, tuple[str, ...]] = {
 }
 
 
+@no_type_check  # transformers checks types itself, and takes keywords its signature does not show
 class OrbitConfig(PretrainedConfig):
     """Sizes and switches of an Orbit model; defaults are a small pre-norm decoder.
 

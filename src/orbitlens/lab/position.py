@@ -11,7 +11,8 @@ from torch import Tensor
 from orbitlens.attention import t5_buckets
 from orbitlens.heads import alibi_slopes
 
-Ids = Int[Tensor, "rows tokens"]  # one row for all contexts of a batch, or one each
+Ids = Int[Tensor, "#rows tokens"]  # one row for all contexts of a batch, or one each
+KeyIds = Int[Tensor, "#rows keys"]
 Angles = tuple[Tensor, Tensor]  # cos and sin, (rows, 1, tokens, d_rotary)
 
 
@@ -46,8 +47,8 @@ def turn(
 
 
 def alibi_bias(
-    queries: Ids, keys: Ids, *, n_heads: int, dtype: torch.dtype
-) -> Float[Tensor, "rows head tokens keys"]:
+    queries: Ids, keys: KeyIds, *, n_heads: int, dtype: torch.dtype
+) -> Float[Tensor, "_ head tokens keys"]:
     """Return -slope |i - j| (arXiv 2108.12409); under a causal mask, BLOOM's bias."""
     slopes = torch.tensor(alibi_slopes(n_heads), dtype=dtype, device=queries.device)
     distance = (queries[:, None, :, None] - keys[:, None, None, :]).abs().to(dtype)
@@ -56,12 +57,12 @@ def alibi_bias(
 
 def t5_bias(
     queries: Ids,
-    keys: Ids,
+    keys: KeyIds,
     table: Float[Tensor, "buckets head"],
     *,
     max_distance: int,
     causal: bool,
-) -> Float[Tensor, "rows head tokens keys"]:
+) -> Float[Tensor, "_ head tokens keys"]:
     """Return T5's learned bias of each offset j - i (arXiv 1910.10683)."""
     buckets = t5_buckets(
         keys[:, None, :] - queries[:, :, None],

@@ -39,6 +39,7 @@ POST_NORMS = {
     "albert": ("attention.LayerNorm", "full_layer_layer_norm"),
     "distilbert": ("sa_layer_norm", "output_layer_norm"),
     "opt": ("self_attn_layer_norm", "final_layer_norm"),
+    "orbit": ("attn_post_norm", "mlp_post_norm"),
 }
 
 

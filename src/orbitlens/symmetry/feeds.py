@@ -88,6 +88,7 @@ FEEDS: dict[str, Feed] = {
     "deberta-v2": replace(
         BERT, encoding=Encoding.DISENTANGLED, mask=None, attention="DebertaV2Attention"
     ),
+    "orbit": LLAMA,  # takes ids and a 4-D mask whatever its switches are
     "vit": VIT,
     "deit": replace(VIT, n_special=2),
     "t5": Feed(
@@ -133,6 +134,8 @@ def _by_config(feed: Feed, family: str, config: Any) -> Feed:  # noqa: ANN401
         feed = replace(feed, causal=True, kind=Kind.DECODER)
     if getattr(config, "use_bidirectional_attention", None):
         feed = replace(feed, causal=False)
+    if family == "orbit":
+        feed = _orbit(feed, config)
     if family == "falcon" and config.alibi:
         feed = _falcon_with_alibi(config)
     if family == "deberta-v2":
@@ -141,6 +144,19 @@ def _by_config(feed: Feed, family: str, config: Any) -> Feed:  # noqa: ANN401
     if isinstance(rope, dict) and rope.get("rope_type") in {"dynamic", "longrope"}:
         feed = replace(feed, shift_matters=None)  # frequencies depend on the largest id
     return feed
+
+
+def _orbit(feed: Feed, config: Any) -> Feed:  # noqa: ANN401
+    encodings = {"rotary": Encoding.ROTARY, "alibi": Encoding.ALIBI, "t5": Encoding.T5_BIAS}
+    feed = replace(
+        feed,
+        encoding=encodings.get(config.position, Encoding.ABSOLUTE),
+        causal=config.mask == "causal",
+        shift_matters=config.position in {"learned", "sinusoidal"},
+    )
+    if config.image_size is not None:  # the class token stands at 0, patches from 1 on
+        return replace(feed, kind=Kind.IMAGE, n_special=1, first_id=1, shift_matters=None)
+    return feed if feed.causal else replace(feed, kind=Kind.ENCODER)
 
 
 def _falcon_with_alibi(config: Any) -> Feed:  # noqa: ANN401

@@ -68,6 +68,10 @@ BRANCHES: dict[str, Branches] = {
         attention=Branch(output="attention.dense", source="attention"),
         mlp=Branch(output="ffn_output", source="attention", argument=None),
     ),
+    "OrbitBlock": Branches(  # the lab's own: empty slots where a norm is switched off
+        attention=Branch(output="attn_out_norm", source=""),
+        mlp=Branch(output="mlp_out_norm", source="mlp_norm"),
+    ),
     "ViTLayer": _pre_norm("attention", "mlp", "layernorm_after"),
     "DeiTLayer": _pre_norm("attention", "mlp", "layernorm_after"),
 }
@@ -78,7 +82,7 @@ def residual_layers(model: nn.Module) -> list[tuple[nn.Module, Branches]]:
     found = []
     for module in model.modules():
         branches = BRANCHES.get(type(module).__name__)
-        if branches is not None:
+        if branches is not None and getattr(module, "keeps_all", True):
             found.append((module, branches))
     return found
 

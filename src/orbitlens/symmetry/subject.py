@@ -270,9 +270,11 @@ def _switched(subject: Subject, cell: Cell, mask: Tensor) -> Iterator[None]:
             stack.enter_context(steer_encoder(model, mask))
         if subject.family == "gpt_neo" and not cell.causal:
             stack.enter_context(open_buffers(model, "GPTNeoSelfAttention", "bias"))
-        if feed.encoding is Encoding.T5_BIAS and not cell.encoding:
+        if cell.encoding or feed.ids is not None:  # ids take every encoding away
+            pass
+        elif feed.encoding is Encoding.T5_BIAS:
             stack.enter_context(constant_bias(model.encoder if is_encoder else model.decoder))
-        if feed.kind is Kind.IMAGE and not cell.encoding:
+        elif feed.kind is Kind.IMAGE:
             stack.enter_context(constant_patch_positions(model, feed.n_special))
         yield
 
