@@ -102,7 +102,8 @@ def run(
     try:
         results = [_run_one(study, settings, out, executor, fresh) for study in chosen]
     except KeyboardInterrupt:
-        stderr().print(f"stopped; what is done is kept in {out}, and the same command resumes.")
+        kept = f"what is done is kept in {out}, and the same command resumes."
+        stderr().print(kept, soft_wrap=True, markup=False)
         raise
     finally:
         if executor is not None:

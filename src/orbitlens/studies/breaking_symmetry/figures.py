@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from orbitlens.studies.breaking_symmetry.figures_trained import trained_figures
 from orbitlens.studies.figure import (
     BLUE,
     GREEN,
@@ -32,7 +33,7 @@ NAMES = {
 
 def figures(result: StudyResult) -> tuple[Figure, ...]:
     """Return all figures that the result has data for."""
-    return (two_by_two(result), positions(result), identity(result))
+    return (two_by_two(result), positions(result), identity(result), *trained_figures(result))
 
 
 # --- the 2 x 2 -------------------------------------------------------------------------------

@@ -22,11 +22,12 @@ from orbitlens.studies.figure import (
     Points,
 )
 from orbitlens.studies.result import StudyResult
+from orbitlens.studies.token_dynamics.figures_trained import trained_figures
 
 
 def figures(result: StudyResult) -> tuple[Figure, ...]:
     """Return all figures that the result has data for."""
-    return (phase_map(result), rates(result), rotary(result))
+    return (phase_map(result), rates(result), rotary(result), *trained_figures(result))
 
 
 # --- regimes ---------------------------------------------------------------------------------

@@ -1,0 +1,199 @@
+"""Write the pages of the studies, and the README's table of verdicts, from stored results.
+
+    python docs/make_studies.py FOLDER    # keep the default-scale results of FOLDER, draw, write
+    python docs/make_studies.py           # write pages and table anew from what is kept
+    python docs/make_studies.py --check   # exit 1 if a page or the table is not up to date
+
+FOLDER is what `orbitlens study run all --out FOLDER` filled. Results lie in docs/results, figures
+in docs/img/studies. Nothing on the pages is typed: numbers, verdicts and reasons are the results'.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from orbitlens.studies.claim import Finding, Verdict
+from orbitlens.studies.draw_png import png_of
+from orbitlens.studies.registry import STUDIES
+from orbitlens.studies.result import StudyResult, result_from_json
+from orbitlens.terminal_study import interval
+
+DOCS = Path(__file__).resolve().parent
+RESULTS, PICTURES, README = DOCS / "results", DOCS / "img" / "studies", DOCS.parent / "README.md"
+BEGIN, END = "<!-- studies: written by docs/make_studies.py -->", "<!-- end of studies -->"
+MARKS = {
+    Verdict.HOLDS: "**holds**",
+    Verdict.FAILS: "**fails**",
+    Verdict.UNDECIDED: "undecided",
+    Verdict.NOT_TESTABLE: "not testable",
+}
+
+
+def stored() -> list[StudyResult]:
+    """Return the results that are kept, in the order of the registry."""
+    files = [RESULTS / f"{name}.json" for name in STUDIES]
+    return [
+        result_from_json(json.loads(file.read_text(encoding="utf-8")))
+        for file in files
+        if file.is_file()
+    ]
+
+
+def keep(folder: Path) -> None:
+    """Copy default-scale results and draw their figures."""
+    RESULTS.mkdir(exist_ok=True)
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    for name, study in STUDIES.items():
+        file = folder / f"{name}-default.json"
+        if not file.is_file():
+            print(f"{file}: not there; the stored result stays as it is")
+            continue
+        data = json.loads(file.read_text(encoding="utf-8"))
+        text = json.dumps(_shorter(data), separators=(",", ":"), ensure_ascii=False)
+        (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+        for figure in study.figures(result_from_json(data)):
+            (PICTURES / f"{figure.name}.png").write_bytes(png_of(figure))
+
+
+def _shorter(value: object) -> object:
+    """Return plain data with numbers of six digits: enough for a page and a picture."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, list):
+        return [_shorter(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _shorter(item) for key, item in value.items()}
+    return value
+
+
+# --- pages -----------------------------------------------------------------------------------
+
+
+def page(result: StudyResult) -> str:
+    """Return the page of one study."""
+    study = STUDIES[result.study]
+    proof = result.provenance
+    number = result.paper.removeprefix("arXiv ")
+    versions = ", ".join(f"{name} {version}" for name, version in proof.versions.items())
+    lines = [
+        f"# {result.title}",
+        "",
+        f"{study.question} A study of [{result.paper}](https://arxiv.org/abs/{number}).",
+        "",
+        f"**Verdict: {result.verdict.value}.** {_counts(result)}",
+        "",
+        f"Not shown by a pass: {result.gap}",
+        "",
+        f'!!! note "Where the numbers come from"\n    Scale {result.scale}, {result.seeds} seeds, '
+        f"{proof.date}; {result.seconds / 60:.1f} minutes of measuring, training runs that were "
+        f"there before not counted; {proof.hardware}; {versions}. "
+        f"Models beside the package's own: {', '.join(result.models) or 'none'}. "
+        f"`orbitlens study run {result.study}` does it again.",
+        "",
+        "## Claims",
+        "",
+        "| | Claim | Number | Wanted | Control | Verdict |",
+        "| --- | --- | --- | --- | --- | --- |",
+        *(_row(found) for found in result.findings),
+        "",
+        "*Side* claims ask about boundaries and stronger readings; they do not count towards the "
+        "verdict on the paper. Brackets are 95 % intervals. A control is a variation under which "
+        "the same measurement must fail.",
+        "",
+        "## Figures",
+        "",
+    ]
+    for figure in study.figures(result):
+        lines += [
+            f"### {figure.title}",
+            "",
+            f"![{figure.title}](img/studies/{figure.name}.png)",
+            "",
+            figure.caption,
+            "",
+        ]
+    lines += ["## What was measured, and why against that threshold", ""]
+    for found in result.findings:
+        claim = found.claim
+        lines += [
+            f"**{claim.key}** {claim.text} *Source*: {claim.source}. *Measured*: {claim.measured}. "
+            f"*Holds if* {claim.wanted}: {claim.why}. *Control*: {claim.control or 'none'}."
+            + (f" *Note*: {found.reason}." if found.reason else ""),
+            "",
+        ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _counts(result: StudyResult) -> str:
+    core = [found.verdict for found in result.findings if found.claim.core]
+    parts = [f"{core.count(kind)} {kind.value}" for kind in Verdict if core.count(kind)]
+    return f"Of {len(core)} core claims: {', '.join(parts)}."
+
+
+def _row(found: Finding) -> str:
+    claim, outcome = found.claim, found.outcome
+    number = "–" if outcome.result is None else interval(outcome.result)
+    control = "–" if outcome.control is None else interval(outcome.control)
+    if found.control_failed is False:
+        control += " **did not fail**"
+    kind = claim.key if claim.core else f"{claim.key} *side*"
+    cells = (kind, claim.text, number, claim.wanted, control, MARKS[found.verdict])
+    return f"| {' | '.join(cells)} |"
+
+
+# --- the table of verdicts -------------------------------------------------------------------
+
+
+def table(results: list[StudyResult], folder: str) -> str:
+    """Return the verdict on every paper, and which core claims stand behind it."""
+    lines = [
+        "| Paper | Verdict | Core claims that hold | fail | undecided | not testable |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for result in results:
+        keys = {
+            kind: " ".join(
+                f.claim.key for f in result.findings if f.claim.core and f.verdict is kind
+            )
+            for kind in Verdict
+        }
+        cells = [keys[kind] or "–" for kind in Verdict]
+        name = f"[{result.title}]({folder}studies-{result.study}.md), {result.paper}"
+        lines.append(f"| {name} | **{result.verdict.value}** | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def between(text: str, content: str) -> str:
+    """Return a text with what stands between the markers replaced."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n\n{content}\n\n{END}{after}"
+
+
+def wanted() -> dict[Path, str]:
+    """Return every file that this script writes, with its text."""
+    results = stored()
+    files = {DOCS / f"studies-{result.study}.md": page(result) for result in results}
+    index = DOCS / "studies.md"
+    files[index] = between(index.read_text(encoding="utf-8"), table(results, ""))
+    files[README] = between(README.read_text(encoding="utf-8"), table(results, "docs/"))
+    return files
+
+
+def main() -> int:
+    """Write, or check."""
+    arguments = sys.argv[1:]
+    if "--check" in arguments:
+        old = [f.name for f, text in wanted().items() if not f.is_file() or f.read_text() != text]
+        print(f"not up to date: {', '.join(old)}" if old else "all up to date")
+        return 1 if old else 0
+    if arguments:
+        keep(Path(arguments[0]))
+    for file, text in wanted().items():
+        file.write_text(text, encoding="utf-8")
+        print(f"{file.name}: written")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
