@@ -18,6 +18,7 @@ from orbitlens.cli_output import JsonOption, is_number, progress_bar, stderr, st
 from orbitlens.cli_report import report
 from orbitlens.cli_study import study_app
 from orbitlens.cli_trace import trace
+from orbitlens.cli_zoo import zoo_app
 from orbitlens.errors import InputError, OrbitlensError
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ app.command()(sweep)
 app.command()(trace)
 app.command()(train)
 app.add_typer(study_app)
+app.add_typer(zoo_app)
 
 
 @app.callback(invoke_without_command=True)
@@ -64,7 +66,7 @@ def _root(
 @app.command()
 def scan(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A model's folder, a .gguf file, or a hub name.")
+        str, typer.Argument(metavar="MODEL", help="A model's folder, a .gguf file, or a name.")
     ],
     layers: Annotated[str | None, typer.Option(metavar="0-3,7", help="Only these layers.")] = None,
     context: Annotated[

@@ -12,6 +12,7 @@ from typing import Any
 
 from orbitlens.checkpoint.build import build_architecture
 from orbitlens.checkpoint.model import Checkpoint
+from orbitlens.checkpoint.shipped import find_shipped
 from orbitlens.checkpoint.source import TensorSource
 from orbitlens.errors import CheckpointError
 
@@ -22,10 +23,11 @@ PICKLE_INDEX = "pytorch_model.bin.index.json"
 
 
 def load_checkpoint(model: str | Path, *, allow_pickle: bool = False) -> Checkpoint:
-    """Open a checkpoint: a folder in Hugging Face layout, a `.gguf` file, or a hub name.
+    """Open a checkpoint: a folder in Hugging Face layout, a `.gguf` file, or a name.
 
     Args:
-        model: where the model is. A name like `owner/model` that is no path is looked up through
+        model: where the model is. A name of the zoo (`orbit-nano-rotary`, ...) that is no path is
+            the model in this package; another name like `owner/model` is looked up through
             huggingface_hub, in its cache first.
         allow_pickle: read `.bin` files, as plain tensors, where there is nothing better.
 
@@ -65,6 +67,9 @@ def _existing(model: str) -> Path:
         pass
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{model!r} is not a usable path ({error}).") from error
+    own = find_shipped(model)
+    if own is not None:
+        return own
     looks_like_path = model.startswith((".", "/", "~")) or model.count("/") > 1
     if looks_like_path or model.endswith(".gguf") or not HUB_NAME.fullmatch(model):
         raise CheckpointError(
