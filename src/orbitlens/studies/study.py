@@ -84,7 +84,6 @@ def run_study(
     findings: list[Finding] = []
     reused = 0
     total = TICKS * len(study.claims)
-    version = code_version(study)
     bench = Bench(
         settings,
         folder / "runs",
@@ -94,7 +93,7 @@ def run_study(
     try:
         with one_thread():
             for claim in study.claims:
-                file = folder / _file_name(study, settings, claim, version)
+                file = folder / _file_name(study, settings, claim)
                 found = None if fresh else _stored(file, claim)
                 reused += found is not None
                 findings.append(found or _measured(study, claim, bench, file))
@@ -112,15 +111,15 @@ def run_study(
         models=tuple(Path(model).name for model in settings.models),
         findings=tuple(findings),
         reused=reused,
-        provenance=provenance(version),
+        provenance=provenance(code_version(*study.measures.values())),
     )
 
 
-def code_version(study: Study) -> str:
-    """Return a name for the code behind a study: the modules that measure, and the package."""
+def code_version(*measures: Measure) -> str:
+    """Return a name for the code behind measures: their modules, and the package's version."""
     from orbitlens import __version__
 
-    functions = [_plain(measure) for measure in study.measures.values()]
+    functions = [_plain(measure) for measure in measures]
     files = {inspect.getsourcefile(inspect.getmodule(f) or f) for f in functions}
     mixed = hashlib.sha256(__version__.encode())
     for name in sorted(name for name in files if name is not None):
@@ -134,9 +133,10 @@ def _plain(measure: Measure) -> Callable[..., Any]:
     return measure
 
 
-def _file_name(study: Study, settings: Settings, claim: Claim, version: str) -> str:
+def _file_name(study: Study, settings: Settings, claim: Claim) -> str:
     models = [_identity(model) for model in settings.models] if claim.key in study.on_models else []
-    what = [settings.n_seeds, settings.base_seed, models, version]
+    version = code_version(study.measures[claim.key])
+    what = [settings.n_seeds, settings.base_seed, models, settings.text, version]
     name = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
     return f"{study.name}-{settings.scale.value}-{claim.key}-{name}.json"
 

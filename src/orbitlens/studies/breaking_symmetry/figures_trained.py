@@ -57,7 +57,8 @@ def addition(result: StudyResult) -> Figure:
         name="breaking-symmetry-addition",
         title=f"Learning {data['digits']}-digit addition: encodings, masks and residuals",
         caption="Left: share of whole answers that are right on held-out pairs, over training; "
-        "bands are 95 % intervals over seeds. The ceiling is the best that any predictor can do "
+        "bands are 95 % intervals over seeds (the range where there are two)."
+        " The ceiling is the best that any predictor can do "
         "which sees tokens but not their order, by enumerating all pairs. Right: token accuracy "
         "on two-digit addition after equal training by encoding and residual connections, causal; "
         "bars are 95 % intervals.",
@@ -79,11 +80,14 @@ def addition(result: StudyResult) -> Figure:
 def _band(curves: Sequence[Mapping[str, Any]], colour: str, label: str) -> Curve:
     columns = list(zip(*(curve["accuracy"] for curve in curves), strict=True))
     found = [estimate.mean(column) for column in columns]
+    few = len(curves) < 3  # two seeds make an interval that says nothing: show both
+    low = [min(c) if few else max(0.0, f.low) for c, f in zip(columns, found, strict=True)]
+    high = [max(c) if few else min(1.0, f.high) for c, f in zip(columns, found, strict=True)]
     return Curve(
         x=[0.0, *curves[0]["step"]],
         y=[0.0, *(f.value for f in found)],
-        low=[0.0, *(max(0.0, f.low) for f in found)],
-        high=[0.0, *(min(1.0, f.high) for f in found)],
+        low=[0.0, *low],
+        high=[0.0, *high],
         colour=colour,
         label=label,
         markers=True,

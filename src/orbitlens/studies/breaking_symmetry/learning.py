@@ -75,7 +75,8 @@ def long_runs(bench: Bench) -> dict[str, list[Trained]]:
 
     def make() -> dict[str, list[Trained]]:
         seeds = list(bench.seeds)[: bench.pick(2, 3, 8)]
-        places = [(cell, seed) for cell in CELLS for seed in seeds]
+        # Those with an encoding are for comparison only: no claim rests on them.
+        places = [(c, s) for c in CELLS for s in (seeds if c[0] == "none" else seeds[:2])]
         configs = [run_of(bench, position=p, mask=m, seed=s) for (p, m), s in places]
         found: dict[str, list[Trained]] = {f"{p}, {m}": [] for p, m in CELLS}
         for ((p, m), _), run in zip(places, train_all(bench, configs), strict=True):
@@ -136,8 +137,8 @@ def short_runs(bench: Bench) -> dict[str, list[Trained]]:
     """Return two-digit runs by encoding and residuals, such as "learned, all"."""
 
     def make() -> dict[str, list[Trained]]:
-        seeds = list(bench.seeds)[: bench.pick(2, 4, 8)]
-        encodings = bench.pick(("none",), ENCODINGS, ENCODINGS)
+        seeds = list(bench.seeds)[: bench.pick(2, 3, 8)]
+        encodings = bench.pick(("none",), ("none", "learned"), ENCODINGS)
         places = list(product(encodings, RESIDUALS, seeds))
         found: dict[str, list[Trained]] = {f"{p}, {r}": [] for p, r, _ in places}
         runs = train_all(bench, [short_run(bench, *place) for place in places])
@@ -150,7 +151,7 @@ def short_runs(bench: Bench) -> dict[str, list[Trained]]:
 
 def untrained_runs(bench: Bench, residual: str) -> list[float]:
     """Return the token accuracy of the same models after a single step."""
-    seeds = list(bench.seeds)[: bench.pick(2, 4, 8)]
+    seeds = list(bench.seeds)[: bench.pick(2, 3, 8)]
     configs = [replace(short_run(bench, "none", residual, s), steps=1, warmup=1) for s in seeds]
     return [run.result.token_accuracy for run in train_all(bench, configs)]
 

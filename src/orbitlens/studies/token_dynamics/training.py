@@ -29,7 +29,6 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
         "definite-positive",
         "anti",
         "guard",
-        "reinjection",
     ),
     "rotary": ("none", "anti", "guard", "diagonal"),
 }
@@ -42,7 +41,7 @@ Losses = dict[str, dict[str, list[float]]]  # encoding -> variant -> loss by see
 
 def run_of(bench: Bench, task: str, position: str, refinement: str, seed: int) -> RunConfig:
     """Return the config of one run, sized for the scale."""
-    steps = bench.pick(4, 300 if task == "text" else 200, 2000)
+    steps = bench.pick(4, 200 if task == "text" else 150, 2000)
     settings: dict[str, int | float | str] = {
         "task": task,
         "position": position,
@@ -69,7 +68,7 @@ def losses(bench: Bench, task: str, *, noise: bool = False) -> Losses:
 
 def _losses(bench: Bench, task: str, noise: bool) -> Losses:
     variants = COMPARED if noise or bench.scale is Scale.SMOKE else VARIANTS
-    seeds = list(bench.seeds)[: bench.pick(2, 3 if noise else 1000, 1000)]
+    seeds = list(bench.seeds)[: bench.pick(2, 3, 1000)]
     places = [(p, v, s) for p, names in variants.items() for v in names for s in seeds]
     file = noise_file(bench, task) if noise else _text_file(bench, task)
     configs = [_with_file(run_of(bench, task, *place), file) for place in places]
