@@ -15,7 +15,7 @@ from orbitlens.cli_audit import audit
 from orbitlens.cli_flow import phase, simulate
 from orbitlens.cli_lab import sweep, train
 from orbitlens.cli_output import JsonOption, is_number, progress_bar, stderr, stdout, write_json
-from orbitlens.cli_report import report
+from orbitlens.cli_report import report, write_demo_report
 from orbitlens.cli_study import study_app
 from orbitlens.cli_trace import trace
 from orbitlens.cli_zoo import zoo_app
@@ -121,8 +121,11 @@ def demo(
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Where to write the model and the result.")
     ] = Path("out"),
+    report: Annotated[
+        bool, typer.Option("--report/--no-report", help="Write a report of the zoo's models too.")
+    ] = True,
 ) -> None:
-    """Scan a tiny model made on the spot, to see what the tool shows."""
+    """Scan a tiny model made on the spot, then write the report of the zoo's models."""
     from orbitlens.checkpoint.load import load_checkpoint
     from orbitlens.demo import write_demo_model
     from orbitlens.headmap import ScanOptions
@@ -141,6 +144,8 @@ def demo(
     file = out / "demo-scan.json"
     write_json(result.to_json(), file)
     typer.echo(f"\nThe model is in {folder}, the whole result in {file}.")
+    if report:
+        write_demo_report(folder, out / "report.html")
     typer.echo("Next: orbitlens scan PATH_OF_A_MODEL")
 
 
@@ -156,7 +161,8 @@ def families() -> None:
         table.add_column(name)
     for family, rows in sorted(FAMILIES.items()):
         layer = rows[0].layer if isinstance(rows[0].layer, str) else "(shared layers)"
-        table.add_row(family, ", ".join(row.stack for row in rows), f"{layer}.{rows[0].o}")
+        output = rows[0].o if isinstance(rows[0].o, str) else "(by its refinement)"
+        table.add_row(family, ", ".join(row.stack for row in rows), f"{layer}.{output}")
     stdout().print(table)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
+from orbitlens.checkpoint import orbit
 from orbitlens.checkpoint.model import NormKind, Pairing, Position, QKNormScope, RotarySpec
 from orbitlens.checkpoint.settings import Settings
 
@@ -228,85 +229,6 @@ def _bert_flags(settings: Settings) -> tuple[str, ...]:
     return (f"position_embedding_type {kind!r}: its terms of the score are not read",)
 
 
-# --- cells of the lab's own models -------------------------------------------------------------
-
-ORBIT_POSITIONS = {
-    "none": Position.NONE,
-    "learned": Position.LEARNED,
-    "sinusoidal": Position.SINUSOIDAL,
-    "rotary": Position.ROTARY,
-    "alibi": Position.ALIBI,
-    "t5": Position.T5_BIAS,
-}
-
-
-def _orbit_word(settings: Settings, key: str, default: str) -> str:
-    value = settings.get(key, default)
-    if not isinstance(value, str):
-        raise settings.wrong(key, value, f"a word, such as {default!r}")
-    return value
-
-
-def _orbit_is(key: str, default: str, *words: str) -> Callable[[Settings], bool]:
-    return lambda settings: _orbit_word(settings, key, default) in words
-
-
-def _orbit_position(settings: Settings) -> Position:
-    return ORBIT_POSITIONS[_orbit_word(settings, "position", "learned")]
-
-
-def _orbit_recipe(settings: Settings) -> str | None:
-    refinement = _orbit_word(settings, "refinement", "none")
-    computed = refinement == "aligned" or refinement.startswith("definite-")
-    return refinement if computed and _orbit_refusal(settings) is None else None
-
-
-def _orbit_refusal(settings: Settings) -> str | None:
-    refinement = _orbit_word(settings, "refinement", "none")
-    if refinement == "diagonal":
-        return (
-            "refinement 'diagonal' adds a full diagonal to every head's score map, so a head's "
-            "maps are not the product of its weights"
-        )
-    turns = refinement == "aligned" and _orbit_position(settings) is Position.ROTARY
-    if turns or refinement == "rotary-values":
-        return (
-            f"refinement {refinement!r} with a rotary encoding makes a head's value map depend on "
-            "the offset between two tokens, so there is no one map to read"
-        )
-    return None
-
-
-def _orbit_width(settings: Settings) -> int | None:
-    recipe = _orbit_recipe(settings)
-    if recipe is None:
-        return None
-    width = settings.size("d_model")
-    return 2 * (width // settings.size("n_heads")) if recipe == "aligned" else width
-
-
-def _orbit_scale(settings: Settings, layer: int) -> float:
-    width = settings.size("d_model")
-    definite = (_orbit_recipe(settings) or "").startswith("definite-")
-    return float(width if definite else width // settings.size("n_heads")) ** -0.5
-
-
-def _orbit_share(settings: Settings) -> float:
-    return settings.real("rotary_fraction", 1.0)
-
-
-def _orbit_flags(settings: Settings) -> tuple[str, ...]:
-    flags = []
-    if settings.get("residual", "all") != "all":
-        flags.append(
-            "some residual sums are missing: what attention or a head does to the stream is said "
-            "of x + attention, which such a layer does not form"
-        )
-    if settings.get("image_size") is not None and settings.get("mask", "causal") == "causal":
-        flags.append("the mask is causal among patches; the class token sees all of them")
-    return tuple(flags)
-
-
 # --- the table -------------------------------------------------------------------------------
 
 LLAMA = Row()
@@ -421,34 +343,26 @@ GEMMA3 = replace(
 )
 
 ORBIT = Row(  # the lab's own models, whose every mechanism is a switch of the config
-    causal=_orbit_is("mask", "causal", "causal"),
+    causal=orbit.causal,
     layer=lambda c, layer: "layers.0" if c.flag("shared_layers") else "layers.{layer}",
-    qkv=lambda c: (
-        ("self_attn.score_map",)
-        if (_orbit_recipe(c) or "").startswith("definite-")
-        else ("self_attn.qkv_proj",)
-    ),
-    o=lambda c: (
-        "self_attn.value_map"
-        if (_orbit_recipe(c) or "").startswith("definite-")
-        else "self_attn.o_proj"
-    ),
+    qkv=lambda c: ("self_attn.score_map" if orbit.definite(c) else "self_attn.qkv_proj",),
+    o=lambda c: "self_attn.value_map" if orbit.definite(c) else "self_attn.o_proj",
     fused_order="blocks",
-    norm=lambda c: "attn_norm" if _orbit_is("norm", "pre", "pre", "peri")(c) else None,
-    norm_kind=lambda c: NormKind(_orbit_word(c, "norm_kind", "layer")),
-    norm_weightless=lambda c: (_orbit_recipe(c) or "").startswith("definite-"),
+    norm=lambda c: "attn_norm" if orbit.norm(c) in {"pre", "peri"} else None,
+    norm_kind=orbit.norm_kind,
+    norm_weightless=orbit.definite,
     norm_epsilon=lambda c: c.real("layer_norm_eps", 1e-5, least=0.0),
-    output_norm=lambda c: "attn_out_norm" if _orbit_is("norm", "pre", "peri")(c) else None,
-    position=_orbit_position,
+    output_norm=lambda c: "attn_out_norm" if orbit.norm(c) == "peri" else None,
+    position=orbit.position,
     positions="embed_positions.weight",
     relative_bias="relative_bias.weight",
     rotary_base=lambda c: c.real("rotary_base", 10000.0),
-    rotary_share=_orbit_share,
-    scale=_orbit_scale,
-    d_head=_orbit_width,
-    recipe=_orbit_recipe,
-    refusal=_orbit_refusal,
-    flags=_orbit_flags,
+    rotary_share=lambda c: c.real("rotary_fraction", 1.0),
+    scale=orbit.scale,
+    d_head=orbit.d_head,
+    recipe=orbit.recipe,
+    refusal=orbit.refusal,
+    flags=orbit.flags,
 )
 
 FAMILIES: dict[str, tuple[Row, ...]] = {
