@@ -176,6 +176,7 @@ def test_settings_can_be_changed_from_outside(tmp_path):
         ("[gird]\nsteps = [3]", r"line 13: gird: unknown; known: seeds, base, grid"),
         ("[grid]\nwidth = [8, 9]", r"width=9: .*9 does not split into 2"),
         ("[baseline]\nmask = 'full'", r"line 14: \[baseline\] mask: .*a setting of \[grid\]"),
+        ("[variants]\nname = 'a'", "line 13: variants: expected a table"),
         ("[grid]\nmask = full", "not TOML: .*line 14"),
         ("[[variants]]\nlayers = 2", r"line 13: \[variants\] name: expected a name"),
         (

@@ -188,6 +188,7 @@ class RunResult:
     seconds: float  # of the training steps
     parameters: int
     measured: dict[str, Any] | None = None  # of `convergence`
+    cpu_seconds: float = 0.0  # of the same steps, by the processor's clock: for busy machines
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as plain data."""

@@ -35,6 +35,7 @@ class State:
     weights: dict[str, Tensor]
     moments: dict[str, Tensor]
     losses: Tensor  # of the steps since the log's last line
+    cpu_seconds: float = 0.0
 
 
 def write_state(folder: Path, state: State) -> None:
@@ -42,7 +43,8 @@ def write_state(folder: Path, state: State) -> None:
     tensors = {f"weights.{name}": _owned(value) for name, value in state.weights.items()}
     tensors |= {f"moments.{name}": _owned(value) for name, value in state.moments.items()}
     tensors["losses"] = _owned(state.losses)
-    numbers = {"step": state.step, "seconds": state.seconds, "log_bytes": state.log_bytes}
+    names = ("step", "seconds", "cpu_seconds", "log_bytes")
+    numbers = {name: getattr(state, name) for name in names}
     write_whole(folder / STATE, save(tensors, {"state": json.dumps(numbers)}))
 
 

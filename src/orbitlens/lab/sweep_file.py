@@ -73,7 +73,7 @@ class _Reader:
         self.file, self.text, self.data = file, text, data
         self._check_parts()
         self.base = self._placed(self.data.get("base", {})) | changes
-        self.grid: dict[str, list[Any]] = self.data.get("grid", {})
+        self.grid: dict[str, Any] = self.data.get("grid", {})
         self.variants: list[dict[str, Any]] = self.data.get("variants", [])
         self.baseline: dict[str, Any] = self.data.get("baseline", {})
 
@@ -128,7 +128,10 @@ class _Reader:
             if part not in PARTS:
                 raise self._error(part, None, f"unknown; known: {', '.join(PARTS)}")
             wanted = {"seeds": (int, list), "variants": (list,)}.get(part, (dict,))
-            if not isinstance(value, wanted) or isinstance(value, bool):
+            ok = isinstance(value, wanted) and not isinstance(value, bool)
+            if part == "variants" and ok:
+                ok = all(isinstance(variant, dict) for variant in value)
+            if not ok:
                 raise self._error(part, None, "expected a table; see the documentation")
 
     def _check_grid(self) -> None:
@@ -145,7 +148,7 @@ class _Reader:
         for number, variant in enumerate(self.variants):
             place = ("name", "variants", number)
             name = variant.get("name")
-            if not isinstance(name, str) or names.count(name) > 1:
+            if names.count(name) > 1 or type(name) is not str:
                 raise self._error(*place[:2], "expected a name of its own", number)
             if variant.get("against", name) not in names:
                 known = f"expected the name of a variant: {', '.join(map(str, names))}"

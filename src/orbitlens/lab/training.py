@@ -11,7 +11,6 @@ wrappers stay out of the loop, where each would cost time at every step.
 
 import importlib.util
 import json
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,9 +21,15 @@ import torch
 from torch import Tensor
 
 from orbitlens.errors import InputError, MissingPackageError, TrainingError
-from orbitlens.lab.config import OrbitConfig
-from orbitlens.lab.judging import convergence, full_columns, judge
-from orbitlens.lab.model import OrbitForCausalLM, OrbitForImageClassification
+from orbitlens.lab.judging import convergence, judge
+from orbitlens.lab.recipe import (
+    build_model,
+    check_run,
+    make_optimizer,
+    orbit_config,
+    rate_at,
+    training_batch,
+)
 from orbitlens.lab.run import RunConfig, RunResult, result_from_json, run_config, run_hash, task_of
 from orbitlens.lab.run_state import (
     LOG,
@@ -43,8 +48,8 @@ from orbitlens.lab.run_state import (
     write_whole,
     writing,
 )
-from orbitlens.lab.tasks import Batch, Task, cut_at
-from orbitlens.lab.tasks.base import SPLITS, stream_seed
+from orbitlens.lab.tasks import Batch
+from orbitlens.lab.tasks.base import stream_seed
 from orbitlens.model import threads_for
 
 LOG_EVERY = 50  # steps; also how often losses are looked at
@@ -65,70 +70,6 @@ class Tick:
 
 
 Progress = Callable[[Tick], None]
-
-
-def orbit_config(config: RunConfig, task: Task) -> OrbitConfig:
-    """Return the config of the model that a run trains; refuses switches that do not fit."""
-    sizes: dict[str, Any] = {
-        "hidden_size": config.width,
-        "num_hidden_layers": config.layers,
-        "num_attention_heads": config.heads,
-        "intermediate_size": config.inner or None,
-        "initializer_range": config.init,
-    }
-    if task.image is None:
-        sizes |= {"vocab_size": task.vocab_size, "max_position_embeddings": task.n_positions}
-    else:
-        image = task.image
-        sizes |= {"image_size": image.size, "patch_size": image.patch}
-        sizes |= {"num_channels": image.channels, "num_labels": image.labels}
-    return OrbitConfig(**sizes, **config.switches)
-
-
-def build_model(config: RunConfig, task: Task) -> OrbitForCausalLM | OrbitForImageClassification:
-    """Return the untrained model of a run, drawn from its seed."""
-    builder = OrbitForCausalLM if task.kind == "tokens" else OrbitForImageClassification
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
-        return builder(orbit_config(config, task)).float()
-
-
-def check_run(config: RunConfig) -> str:
-    """Return the hash of a run after checking everything that can be checked untrained."""
-    task = task_of(config)
-    orbit_config(config, task)
-    for split in SPLITS:
-        task.batch(split, 0, 1, 0)  # refuses a task that is too small for it
-    return run_hash(config)
-
-
-def rate_at(config: RunConfig, step: int) -> float:
-    """Return the learning rate: linear warm-up, then a cosine to zero."""
-    if step < config.warmup:
-        return config.lr * (step + 1) / config.warmup
-    left = max(config.steps - config.warmup, 1)
-    return config.lr * 0.5 * (1 + math.cos(math.pi * (step - config.warmup) / left))
-
-
-def make_optimizer(model: torch.nn.Module, config: RunConfig) -> torch.optim.AdamW:
-    """Return AdamW in its fused form; matrices decay, gains and biases do not."""
-    trained = [p for p in model.parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for p in trained if p.ndim > 1], "weight_decay": config.weight_decay},
-        {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
-    ]
-    used = [group for group in groups if group["params"]]
-    return torch.optim.AdamW(used, lr=config.lr, betas=(0.9, 0.98), fused=True)
-
-
-def training_batch(config: RunConfig, task: Task, step: int) -> Batch:
-    """Return the batch of a step; for a full mask, cut before a randomly chosen answer token."""
-    batch = task.batch("train", step, config.batch, config.seed)
-    if config.mask != "full" or task.kind == "images":
-        return batch
-    columns = full_columns(batch.targets) if not task.by_token else range(batch.targets.shape[1])
-    chosen = stream_seed(f"cut/{task.name}", "train", step, config.seed) % len(columns)
-    return cut_at(batch, columns[chosen])
 
 
 def train(
@@ -180,7 +121,8 @@ class _Run:
             )
         self.core = build_model(config, self.task).train()
         self.n_parameters = sum(p.numel() for p in self.core.parameters())
-        self.step, self.seconds, self.log_bytes = 0, 0.0, 0
+        self.step, self.log_bytes = 0, 0
+        self.seconds, self.cpu_seconds = 0.0, 0.0
         self.losses: list[Tensor] = []
         self._prepare_folder()
         state = read_state(path)
@@ -203,22 +145,24 @@ class _Run:
 
     def _restore(self, state: State) -> None:
         restore_moments(self.optimizer, state.moments)
-        self.step, self.seconds, self.log_bytes = state.step, state.seconds, state.log_bytes
+        self.step, self.log_bytes = state.step, state.log_bytes
+        self.seconds, self.cpu_seconds = state.seconds, state.cpu_seconds
         self.losses = list(state.losses.to(self.core.device))
 
     def go(self, progress: Progress | None) -> None:
         """Run the steps that are left."""
         if self.is_main:
             cut_log(self.path / LOG, self.log_bytes)
-        began = saved = shown = time.perf_counter() - self.seconds
         first, started = self.step, time.perf_counter()
+        saved = shown = started
         while self.step < self.config.steps:
+            wall, cpu = time.perf_counter(), time.process_time()
             self._one_step()
             now = time.perf_counter()
-            self.seconds = now - began
+            self.seconds += now - wall  # looking, logging and saving is not training
+            self.cpu_seconds += time.process_time() - cpu
             if self.step % LOG_EVERY == 0 or self.step == self.config.steps:
                 self._log()
-                began = time.perf_counter() - self.seconds  # looking and logging is not training
             elif progress is not None and now - shown > 0.2:
                 shown = now
                 rate = (self.step - first) / (now - started)
@@ -228,7 +172,6 @@ class _Run:
                 saved = now
                 self._check_losses()
                 self._save()
-                began = time.perf_counter() - self.seconds
 
     def _one_step(self) -> None:
         config = self.config
@@ -296,6 +239,7 @@ class _Run:
         state = State(
             step=self.step,
             seconds=self.seconds,
+            cpu_seconds=self.cpu_seconds,
             log_bytes=self.log_bytes,
             weights=self.core.state_dict(),
             moments=optimizer_moments(self.optimizer),
@@ -318,6 +262,7 @@ class _Run:
             token_accuracy=score.token_accuracy,
             steps=self.step,
             seconds=self.seconds,
+            cpu_seconds=self.cpu_seconds,
             parameters=self.n_parameters,
             measured=convergence(self.core, self.task) if config.measure else None,
         )
@@ -368,6 +313,7 @@ __all__ = [
     "Tick",
     "build_model",
     "check_run",
+    "make_optimizer",
     "orbit_config",
     "rate_at",
     "read_result",
