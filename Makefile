@@ -90,7 +90,7 @@ $(VENV)/.backend: $(PINS) | $(VENV)/.python
 
 $(VENV)/.runtime: pyproject.toml $(PINS) $(VENV)/.backend
 	@echo "Installing orbitlens and its pinned dependencies (a few minutes the first time) ..."
-	@$(INSTALL) -e .
+	@$(INSTALL) -e '.[measure,plot]'
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.runtime

@@ -63,7 +63,7 @@ def test_every_seed_makes_another_model_and_the_same_one_twice(tmp_path):
 
 def test_the_command_writes_a_model_and_its_scan_and_says_where(tmp_path):
     out = tmp_path / "out"
-    outcome = run("demo", "--out", out)
+    outcome = run("demo", "--no-report", "--out", out)
     assert outcome.code == 0
     assert outcome.err.startswith("This model was made on the spot")
     assert str(out / "demo-scan.json") in outcome.out
@@ -72,7 +72,7 @@ def test_the_command_writes_a_model_and_its_scan_and_says_where(tmp_path):
     options = ScanOptions(context=256)
     expected = scan(load_checkpoint(out / "demo-model"), options).to_json()
     assert written["layers"] == json.loads(json.dumps(expected["layers"]))
-    assert run("demo", "--out", out).code == 0  # a second run writes over the first
+    assert run("demo", "--no-report", "--out", out).code == 0  # a second run writes over the first
 
 
 def test_a_place_that_cannot_be_written_is_refused(tmp_path):

@@ -56,7 +56,10 @@ def report(
     context: Annotated[int, typer.Option(metavar="N", help="Tokens a context.")] = 64,
     samples: Annotated[int, typer.Option(metavar="N", help="Inputs of the audit.")] = 24,
     permutations: Annotated[int, typer.Option(metavar="P", help="Shuffles of each.")] = 16,
-    flows: Annotated[int, typer.Option(metavar="N", help="Heads whose flow is simulated.")] = 96,
+    flows: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Heads whose flow is simulated: up to 96 if not given."),
+    ] = None,
     controls: Annotated[
         int,
         typer.Option(metavar="N", help="Runs of each control (untrained, shuffled); 0: none."),
@@ -80,7 +83,7 @@ def report(
             ("--context", context, 4),
             ("--samples", samples, 2),
             ("--permutations", permutations, 1),
-            ("--flows", flows, 0),
+            ("--flows", 0 if flows is None else flows, 0),
             ("--controls", controls, 0),
         ):
             if value < least:
@@ -108,6 +111,24 @@ def report(
     replace_file(out, page)
     if str(json_file) != "-":
         _say(found, out, len(page.encode()))
+
+
+def write_demo_report(made: Path, out: Path) -> None:
+    """Write the report that a demo shows, and say where it is; `made` is the model of the demo."""
+    from orbitlens.demo import demo_models
+    from orbitlens.report.inputs import ReportOptions
+    from orbitlens.report.page import render
+
+    _check_target(out)
+    models = demo_models(made)
+    names = ", ".join(Path(model).name for model in models)
+    stderr().print(f"\nNow a report of {names}: a minute or so.", markup=False)
+    options = ReportOptions(max_tokens=1024, samples=16, permutations=8, controls=2)
+    found = _gather(models, options)
+    page = render(found)
+    replace_file(out, page)
+    _say(found, out, len(page.encode()))
+    typer.echo(f"Open it in a browser: {out.resolve()}")
 
 
 def _check_target(out: Path) -> None:

@@ -10,7 +10,14 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
+from orbitlens.checkpoint.shipped import shipped_names
+
 N_LAYERS, N_HEADS, D_MODEL, D_HEAD, N_VOCABULARY = 6, 8, 64, 8, 64
+
+
+def demo_models(made: Path) -> list[str]:
+    """Return the models a demo reports on: the zoo's, or the one just made where it is empty."""
+    return list(shipped_names()) or [str(made)]
 
 
 def planted_alignment(layer: int, head: int) -> float:

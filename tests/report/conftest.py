@@ -1,5 +1,6 @@
 """One small report and one browser for all tests of reports."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,9 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from orbitlens.report.compact import MOST_BARS
+from orbitlens.report.flows import SOME_FLOWS
 from orbitlens.report.gather import gather
 from orbitlens.report.inputs import ReportOptions
+from orbitlens.report.orbits import MOST_PLACES
 from orbitlens.report.page import render
+from orbitlens.report.spectra import ALL_NUMBERS
 
 HOSTILE = "</script><img src=x onerror=\"document.title='run'\"><b>'&amp;"
 SMALL = ReportOptions(
@@ -33,6 +38,42 @@ def hostile_json(report_data):
     orbits = replace(first.orbits, tokens=tokens)
     models = (replace(first, name=HOSTILE, orbits=orbits, notes=(HOSTILE,)), second)
     return replace(report_data, models=models).to_json()
+
+
+@pytest.fixture(scope="session")
+def deep_json(report_data):
+    """Return the report of 30 layers of 32 heads, with full spectra, flows and orbits."""
+    data = json.loads(json.dumps(report_data.to_json()))
+    model = data["models"][0]
+    data["models"] = [model]
+    for result in (model["scan"], model["trace"], model["shuffled"], model["trace"]["twin"]):
+        result["layers"] = [_copied(result["layers"][k % 3], k) for k in range(30)]
+    for band in model["bands"].values():
+        for kind in ("parts", "metrics"):
+            band[kind] = {
+                name: [ends[k % 3] for k in range(30)] for name, ends in band[kind].items()
+            }
+    model["weights_of"] = {"decoder": list(range(30))}
+    for layer in model["scan"]["layers"]:
+        for head in layer["heads"]:
+            head["rotary"] = {**head["rotary"], "energy": [0.123456] * MOST_BARS}
+    kept = ALL_NUMBERS // (30 * 32)
+    spectra, flow, orbits = model["spectra"][0], model["flows"][0], model["orbits"]
+    long = {"rates": [0.1234] * kept, "eigenvalues": [[-0.1234, 0.1234]] * kept}
+    places = [(layer, head) for layer in range(30) for head in range(32)]
+    model["spectra"] = [{**spectra, **long, "layer": x, "head": h} for x, h in places]
+    model["flows"] = [{**flow, "layer": x, "head": h} for x, h in places[:SOME_FLOWS]]
+    orbits["positions"] = [[[-0.123456, 0.123456, 0.123456]] * (MOST_PLACES // 31)] * 31
+    orbits["tokens"] = [" token"] * (MOST_PLACES // 31)
+    orbits["depths"] = ["input", *(f"after layer {k}" for k in range(30))]
+    model["audit"]["layers"] = [{**model["audit"]["layers"][0], "layer": k} for k in range(31)]
+    return data
+
+
+def _copied(layer, number):
+    own = layer["heads"]  # none in controls
+    heads = [{**own[k % len(own)], "head": k} for k in range(32)] if own else []
+    return {**layer, "layer": number, "heads": heads}
 
 
 @pytest.fixture(scope="session")
@@ -120,3 +161,12 @@ def visit(browser):
     yield go
     for one in open_pages:
         one.context.close()
+
+
+@pytest.fixture(scope="session")
+def opened(browser, page_file):
+    """Return the report, open and drawn, for all tests that leave it as it is."""
+    one = Visit(browser, page_file, width=1440)
+    one.drawn_whole()
+    yield one
+    one.context.close()

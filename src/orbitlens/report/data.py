@@ -87,9 +87,10 @@ class ModelReport:
 
     name: str
     words: tuple[str, ...]
-    scan: Mapping[str, Any] | None
+    scan: Mapping[str, Any] | None  # the reasons of its certificates are numbers of `clauses`
+    clauses: tuple[str, ...]
     trace: Mapping[str, Any] | None  # its untrained twin inside
-    shuffled: Mapping[str, Any] | None  # the trace of the same tokens in random order
+    shuffled: Mapping[str, Any] | None  # trace of the same tokens in random order, without heads
     bands: Mapping[str, Band]  # "twin" and "shuffled", where there are such controls
     audit: Mapping[str, Any] | None
     flows: tuple[FlowFrames, ...]

@@ -10,7 +10,7 @@ from orbitlens.heads import load_layer
 from orbitlens.report.data import FlowFrames
 from orbitlens.report.flow_picture import flow_picture
 from orbitlens.report.inputs import ReportOptions
-from orbitlens.report.spectra import weights_of
+from orbitlens.report.spectra import MANY_HEADS, weights_of
 from orbitlens.scan_result import HeadScan, LayerScan, Scan
 from orbitlens.simulate.integrate import SimulationOptions, simulate
 from orbitlens.simulate.predict import predict
@@ -19,17 +19,20 @@ from orbitlens.simulate.system import system_of_heads
 from orbitlens.theory.maps import HeadMaps
 
 WIDEST_FLOW = 512  # d_model up to which the flow of single heads is simulated
+MOST_FLOWS = 96  # of single heads in one report
+SOME_FLOWS = 16  # of a model with many heads, whose report is large already
 FLOW_TOKENS = 24
 FLOW_FRAMES = 25
 FLOW_STEPS = 400  # of the integrator; a flow that is stiffer than that is shown as far as it got
 
 
 def chosen_heads(
-    checkpoint: Checkpoint, found: Scan, most: int
+    checkpoint: Checkpoint, found: Scan, asked: int | None
 ) -> list[tuple[LayerScan, HeadScan]]:
     """Return the heads to simulate: all, or those at both ends of the expansion index."""
     first = {stack.name: weights_of(stack) for stack in checkpoint.architecture.stacks}
     own = [pair for pair in found.heads() if first[pair[0].stack][pair[0].layer] == pair[0].layer]
+    most = asked if asked is not None else SOME_FLOWS if len(own) > MANY_HEADS else MOST_FLOWS
     ranked = sorted(own, key=lambda pair: pair[1].expansion_index)
     n_low = min((most + 1) // 2, len(ranked))
     n_high = min(most // 2, len(ranked) - n_low)
@@ -72,5 +75,5 @@ def flow_frames(
 
 
 def _short(value: float) -> float:
-    """Return a place on the screen: four digits are finer than any."""
-    return float(f"{value:.4g}")
+    """Return a place on the screen: three digits are as fine as it shows."""
+    return float(f"{value:.3g}")

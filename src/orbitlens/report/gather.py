@@ -17,6 +17,7 @@ from orbitlens.checkpoint.model import Checkpoint, Position
 from orbitlens.errors import InputError
 from orbitlens.headmap import ScanOptions, scan
 from orbitlens.model import load_model, threads_for
+from orbitlens.report.compact import brief, brief_control, fold_reasons
 from orbitlens.report.data import FlowFrames, ModelReport, ReportData
 from orbitlens.report.flows import WIDEST_FLOW, chosen_heads, flow_frames
 from orbitlens.report.inputs import Material, ReportOptions, material
@@ -118,12 +119,14 @@ def _gather_model(
         "spectra", "computing spectra", lambda: spectra(checkpoint, options.context)
     )
     shuffled = measured.shuffled
+    found, clauses = (None, ()) if scanned is None else fold_reasons(brief(scanned.to_json()))
     return ModelReport(
         name=name,
         words=tuple(in_words(scanned, trace, audited, shared=shared)),
-        scan=None if scanned is None else _brief(scanned.to_json()),
-        trace=None if trace is None else _brief(trace.to_json()),
-        shuffled=None if shuffled is None else _brief(shuffled.to_json()),
+        scan=found,
+        clauses=clauses,
+        trace=None if trace is None else brief(trace.to_json()),
+        shuffled=None if shuffled is None else brief_control(shuffled.to_json()),
         bands=measured.bands,
         audit=None if audited is None else audited.to_json(),
         flows=flows,
@@ -158,27 +161,13 @@ def _audit(checkpoint: Checkpoint, given: Material, name: str, options: ReportOp
     return audit(subject, inputs.items, chosen)
 
 
-def _brief(result: dict[str, Any]) -> dict[str, Any]:
-    """Drop what the report does not show and would make it large: single hypotheses, full paths."""
-    model = result["model"]
-    model["path"] = Path(model["path"]).name
-    for layer in result["layers"]:
-        for owner in [layer, *layer["heads"]]:
-            for certificate in owner.get("certificates", ()):
-                certificate.pop("hypotheses", None)
-    if result.get("twin") is not None:
-        result["twin"] = _brief(result["twin"])
-        result["twin"]["model"]["path"] = "untrained twin"
-    return result
-
-
 # --- simulating ------------------------------------------------------------------------------
 
 
 def _flows(
     checkpoint: Checkpoint, found: Scan | None, options: ReportOptions, parts: Parts
 ) -> tuple[FlowFrames, ...]:
-    if found is None or options.flows < 1:
+    if found is None or options.flows == 0:
         parts.missing["flows"] = "there is no scan" if found is None else "none was asked for"
         return ()
     width = checkpoint.architecture.stacks[0].d_model

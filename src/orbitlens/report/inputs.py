@@ -44,7 +44,7 @@ class ReportOptions:
     context: int = 64
     samples: int = 24
     permutations: int = 16
-    flows: int = 96  # heads whose flow is simulated: those that gather and spread most
+    flows: int | None = None  # heads whose flow is simulated; None: as many as there is room for
     flow_growth: float = 4.0  # flows run until the fastest token could have grown by e to this
     controls: int = 3  # runs of each control, the untrained twin and shuffled tokens; 0: none
     seed: int = 0

@@ -18,14 +18,15 @@ from orbitlens.report.data import Orbits
 
 MOST_TOKENS = 64
 MOST_DEPTHS = 40
+MOST_PLACES = 1200  # tokens times depths; deep models show fewer tokens
 
 
 def orbits(checkpoint: Checkpoint, running: Any, batch: Batch, names: list[str]) -> Orbits:  # noqa: ANN401
     """Return the orbits of the first context of a batch, in the model's last stack."""
     stack = checkpoint.architecture.stacks[-1]
     states = _states(checkpoint, running, {name: x[:1] for name, x in batch.items()}, stack)
-    kept = spread_out(states.shape[1], MOST_TOKENS)
     depths = spread_out(states.shape[0], MOST_DEPTHS)
+    kept = spread_out(states.shape[1], min(MOST_TOKENS, MOST_PLACES // len(depths)))
     positions, explained = principal_positions(states)
     shown = positions[depths][:, kept]
     return Orbits(

@@ -123,9 +123,10 @@ def _section(key: str, data: dict[str, Any]) -> str:
         for k, model in enumerate(models)
     )
     text, target = LEADS[key]
+    panel = '<div class="detail" id="detail" aria-live="polite"></div>' if key == "heads" else ""
     table = summary_table(models) if key == "words" and many else ""
     return (
         f'<section id="{key}"><h2>{esc(SECTIONS[key])}</h2><p class="lead">{esc(text)} '
         f'<a href="#def-{target}">What is that?</a></p>{table}'
-        f'<div class="models n{min(len(models), MOST_COLUMNS)}">{blocks}</div></section>'
+        f'<div class="models n{min(len(models), MOST_COLUMNS)}">{blocks}</div>{panel}</section>'
     )

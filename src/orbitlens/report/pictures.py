@@ -129,6 +129,8 @@ def _depth(model: Model) -> "Figure":
                 axes.fill_between(range(len(low)), low, high, color=colour, alpha=0.3,
                                   label=control, linewidth=1)  # fmt: skip
         _line(axes, table, "measured", SPREAD)
+        if "floor" in table.columns:
+            _line(axes, table, "floor", THIRD, ":")
         _tidy(axes, f"{title}, ln change" if kind == "parts" else title)
     figure.axes[0].legend(fontsize=7, frameon=False)
     return figure

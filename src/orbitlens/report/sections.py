@@ -182,8 +182,7 @@ def heads(model: Model, k: int, scale: float = 1.0) -> str:
         f'<fieldset class="choices"><legend>Expansion index from</legend>{choices}</fieldset>'
         f"{head_grid(scan, scale)}"
         f'<p class="scale" aria-hidden="true"><span>gathers −{scale:g}</span><i></i>'
-        f"<span>+{scale:g} spreads</span></p>"
-        f'<div class="detail" id="detail-{k}" aria-live="polite"></div></div>'
+        f"<span>+{scale:g} spreads</span></p></div>"
         + behind(table(tables.every_head(model)), "All heads as a table")
     )
 
@@ -224,7 +223,7 @@ def _head_button(
     return (
         f'<td><button type="button" class="head" data-head="{n}.{head["head"]}" '
         f'data-v="{value!r}" style="--hue:var(--{"spread" if value > 0 else "gather"});'
-        f'--amount:{amount}%" aria-label="{esc(label)}" title="{esc(label)}">{text}</button></td>'
+        f'--amount:{amount}%" aria-label="{esc(label)}">{text}</button></td>'
     )
 
 

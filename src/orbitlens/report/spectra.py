@@ -15,7 +15,7 @@ from orbitlens.theory.positional import maps_at_offset
 from orbitlens.theory.rates import rate_spectrum, rates_of_spectrum
 
 MOST_NUMBERS = 64  # of one spectrum
-ALL_NUMBERS = 24_000  # of one kind of spectrum, over all heads
+ALL_NUMBERS = 12_000  # of one kind of spectrum, over all heads
 FEWEST_NUMBERS = 8
 MANY_HEADS = 256  # beyond, offsets go up by factors of four, not of two
 
@@ -67,13 +67,15 @@ def _spectra(stack: str, head: Head, kept: int, steps: Sequence[int]) -> HeadSpe
         stack=stack,
         layer=head.layer,
         head=head.index,
-        rates=tuple(rates[k] for k in spread_out(len(rates), kept)),
+        rates=tuple(_short(rates[k]) for k in spread_out(len(rates), kept)),
         n_rates=len(rates),
-        eigenvalues=tuple((values[k].real, values[k].imag) for k in spread_out(len(values), kept)),
+        eigenvalues=tuple(
+            (_short(values[k].real), _short(values[k].imag)) for k in spread_out(len(values), kept)
+        ),
         n_eigenvalues=len(values),
         offsets=tuple(steps) if turned else (),
-        offset_index=tuple(index for index, _ in turned),
-        offset_size=tuple(each / size if size > 0 else 1.0 for _, each in turned),
+        offset_index=tuple(_short(index) for index, _ in turned),
+        offset_size=tuple(_short(each / size) if size > 0 else 1.0 for _, each in turned),
     )
 
 
@@ -81,3 +83,8 @@ def _at_offset(head: Head, offset: int) -> tuple[float, float]:
     """Return the expansion index and the size of the rates at one offset."""
     found = rates_of_spectrum(rate_spectrum(maps_at_offset(head, offset)), head.d_model)
     return found.expansion_index, found.size
+
+
+def _short(value: float) -> float:
+    """Return four digits of a number: a spectrum is looked at, not computed with."""
+    return float(f"{value:.4g}")

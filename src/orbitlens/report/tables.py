@@ -11,7 +11,7 @@ from orbitlens.report.markup import Model, Row, Table
 PARTS = {"attention": "Attention", "mlp": "MLP", "norm": "Norms"}
 METRICS = {
     "mean_squared_distance": "Mean squared pair distance",
-    "mean_cosine": "Mean cosine",
+    "mean_cosine": "Mean cosine (dots: floor)",
     "effective_rank": "Effective rank",
     "attention_sharpness": "Sharpness of attention, Σp²",
     "update_size": "Size of a layer's update",
@@ -114,6 +114,11 @@ def over_depth(model: Model, kind: str, name: str) -> Table:
         for n, layer in enumerate(layers)
     ]
     ends = [f"{TITLES[key]}, {end}" for key in controls for end in ("lowest", "highest")]
+    if name == "mean_cosine":  # the one metric with a floor of its own
+        ends.append("floor")
+        rows = [
+            [*row, x["metrics"]["shuffled_cosine"]] for row, x in zip(rows, layers, strict=True)
+        ]
     title = PARTS[name] + ", ln change" if kind == "parts" else METRICS.get(name, name)
     return Table(
         name=f"depth-{name}", caption=title, columns=("layer", "measured", *ends), rows=rows
@@ -126,8 +131,9 @@ def all_depths(model: Model) -> Table:
     pairs = [("parts", name) for name in PARTS] + [("metrics", name) for name in metrics]
     found = [(name, over_depth(model, kind, name)) for kind, name in pairs]
     rows = [[layer, name, *rest] for name, table in found for layer, *rest in table.rows]
-    layer, *rest = found[0][1].columns
+    layer, *rest = max((table.columns for _, table in found), key=len)  # the others lack a floor
     columns = (layer, "quantity", *rest)
+    rows = [[*row, *[None] * (len(columns) - len(row))] for row in rows]
     return Table(name="depth", caption="Through depth", columns=columns, rows=rows)
 
 

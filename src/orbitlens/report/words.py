@@ -53,7 +53,7 @@ def heads_in_words(scan: Scan, shared: Mapping[str, Sequence[int]]) -> str:
     n = {t: sum(head.tendency is t for head in own) for t in Tendency}
     heads = f"{len(own)} heads"
     if len(own) < sum(1 for _ in scan.heads()):
-        heads += f" (one set, which {len(scan.layers)} layers share)"
+        heads += f" (shared by {len(scan.layers)} layers)"
     return (
         f"Read from the weights alone, {n[Tendency.SPREADS]} of {heads} {_verb(n)} tokens, "
         f"{n[Tendency.GATHERS]} gather them, and {n[Tendency.NEUTRAL]} are no different from "

@@ -19,11 +19,11 @@ const element = (name, text, className) => {
 
 function layout(x, y, extra = {}) {
   const axis = title => ({ title: { text: title, standoff: 6 }, gridcolor: tone('line'), linecolor: tone('line'),
-    zerolinecolor: tone('muted'), zerolinewidth: 1, automargin: true, fixedrange: true });
+    zerolinecolor: tone('muted'), zerolinewidth: 1, automargin: false, fixedrange: true });
   const { xaxis = {}, yaxis = {}, ...rest } = extra;
   return { paper_bgcolor: 'rgba(0,0,0,0)', plot_bgcolor: 'rgba(0,0,0,0)', hovermode: 'closest', dragmode: false,
     font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: tone('muted') },
-    margin: { l: 44, r: 10, t: 8, b: 36 }, showlegend: false,
+    margin: { l: y ? 62 : 48, r: 10, t: 8, b: x ? 40 : 24 }, showlegend: false,
     hoverlabel: { bgcolor: tone('card'), bordercolor: tone('line'), font: { color: tone('ink') } },
     xaxis: { ...axis(x), ...xaxis }, yaxis: { ...axis(y), ...yaxis }, ...rest };
 }

@@ -57,7 +57,7 @@ const CHARTS = {
       x: own.map(l => l.layer === 0 ? 'in' : String(l.layer - 1)), showscale: false, ...(own.length <= 8 ? { texttemplate: '%{z:.2f}' } : {}),
       zmin: 0, zmax: 1, hoverongaps: false, colorscale: [[0, tone('zero')], [1, tone('gather')]], xgap: 2, ygap: 2,
       hovertemplate: '%{y}, layer %{x}: %{z:.2f}<extra></extra>' }],
-    layout('output of layer', '', { xaxis: { ...named(own.length), showgrid: false },
+    layout('output of layer', '', { margin: { l: 92, r: 8, t: 8, b: 40 }, xaxis: named(own.length),
       yaxis: { autorange: 'reversed', showgrid: false, dtick: 1 } })];
   },
   places({ audit }) {
@@ -80,8 +80,9 @@ function sharedEnds(of) { return padded(report.models.flatMap(of)); }
 function overDepth(trace, bands, kind, name, of) {
   const x = places(trace), hues = { twin: 'muted', shuffled: 'gather' }, words = { twin: 'untrained twin', shuffled: 'shuffled' };
   const controls = Object.keys(hues).filter(c => bands[c]).flatMap(c => band(words[c], x, bands[c][kind][name], tone(hues[c])));
+  if (name === 'mean_cosine') { controls.push({ ...line('floor', x, trace.layers.map(l => l.metrics.shuffled_cosine), tone('third'), 'dot') }); }
   const data = [...controls, line('model', x, trace.layers.map(of), tone('spread'))];
-  return [data, layout('', '', { margin: { l: 44, r: 8, t: 8, b: 24 }, xaxis: whole(x.length), yaxis: { nticks: 5 } })];
+  return [data, layout('', '', { xaxis: whole(x.length), yaxis: { nticks: 5 } })];
 }
 // The same axis for a quantity in every model; logarithmic where its values need it.
 function shareAxis(kind, extra, where) {

@@ -42,11 +42,11 @@ function headNumbers(model, layer, head, n, k) {
   }
   return numbers(rows);
 }
-function proofs(head) {
+function proofs(model, head) {
   const box = element('div', undefined, 'proofs'), held = element('ul'), rest = element('ul'), more = element('details');
   for (const c of head.certificates) {
     const item = element('li', undefined, c.holds ? 'holds' : '');
-    item.append(element('b', c.name), document.createTextNode(`: ${c.why}`));
+    item.append(element('b', c.name), document.createTextNode(`: ${c.why.map(k => model.clauses[k]).join('; ')}`));
     (c.holds ? held : rest).append(item);
   }
   box.append(element('h5', held.children.length ? 'Certificates that hold' : 'No certificate holds'), held);
@@ -70,7 +70,7 @@ function ratesPicture(spectra) {
   found.append(behind(['k', 'rate'], () => spectra.rates.map((v, i) => [i, v])));
   return [found, plot => Plotly.newPlot(plot, [{ type: 'bar', x: spectra.rates.map((_, i) => i), y: spectra.rates,
     marker: { color: spectra.rates.map(v => tone(v > 0 ? 'spread' : 'gather')) }, hovertemplate: 'rate %{y:.3g}<extra></extra>' }],
-  layout('', '', { bargap: 0.15, xaxis: { showticklabels: false, showgrid: false, zeroline: false }, margin: { l: 44, r: 6, t: 6, b: 10 } }), CONFIG)];
+  layout('', '', { bargap: 0.15, xaxis: { showticklabels: false, showgrid: false, zeroline: false }, margin: { l: 48, r: 6, t: 6, b: 10 } }), CONFIG)];
 }
 function planePicture(spectra) {
   const thin = spectra.eigenvalues.length < spectra.n_eigenvalues ? `${spectra.eigenvalues.length} of ` : '';
@@ -80,21 +80,21 @@ function planePicture(spectra) {
   return [found, plot => Plotly.newPlot(plot, [{ type: 'scatter', mode: 'markers', x: spectra.eigenvalues.map(v => v[0]), y: spectra.eigenvalues.map(v => v[1]),
     marker: { size: 8, opacity: 0.8, color: spectra.eigenvalues.map(v => tone(v[0] > 0 ? 'spread' : 'gather')), line: { width: 1, color: tone('card') } },
     hovertemplate: '%{x:.3g} + %{y:.3g} i<extra></extra>' }],
-  layout('real part', 'imaginary', { xaxis: { range: [-r, r], nticks: 5 }, yaxis: { range: [-r, r], nticks: 5 }, margin: { l: 44, r: 6, t: 6, b: 34 } }), CONFIG)];
+  layout('real part', 'imaginary', { xaxis: { range: [-r, r], nticks: 5 }, yaxis: { range: [-r, r], nticks: 5 } }), CONFIG)];
 }
 function offsetPicture(spectra) {
   const found = figure('Rotary effect: expansion index by offset of key and query', 'offsets');
   found.append(behind(['offset', 'index', 'size of rates'], () => spectra.offsets.map((m, i) => [m, spectra.offset_index[i], spectra.offset_size[i]])));
   const x = spectra.offsets.map(String);
   return [found, plot => Plotly.newPlot(plot, [line('index', x, spectra.offset_index, tone('spread'))],
-    layout('offset in tokens', '', { xaxis: named(x.length), margin: { l: 44, r: 6, t: 6, b: 34 } }), CONFIG)];
+    layout('offset in tokens', '', { xaxis: named(x.length) }), CONFIG)];
 }
 function energyPicture(head) {
-  const found = figure('Share of each rotary frequency in the score map, fast to slow', 'energy');
+  const found = figure('Share of rotary frequencies in the score map, fast to slow', 'energy');
   found.append(behind(['frequency', 'share'], () => head.rotary.energy.map((v, i) => [i, v])));
   return [found, plot => Plotly.newPlot(plot, [{ type: 'bar', x: head.rotary.energy.map((_, i) => i), y: head.rotary.energy,
     marker: { color: tone('gather') }, hovertemplate: 'frequency %{x}: %{y:.1%}<extra></extra>' }],
-  layout('frequency', '', { xaxis: { dtick: head.rotary.energy.length > 16 ? 8 : 1, zeroline: false, showgrid: false }, yaxis: { tickformat: '.0%' }, margin: { l: 44, r: 6, t: 6, b: 34 } }), CONFIG)];
+  layout('frequency', '', { xaxis: { dtick: head.rotary.energy.length > 16 ? 8 : 1, zeroline: false, showgrid: false }, yaxis: { tickformat: '.0%' } }), CONFIG)];
 }
 function flowPicture(flow) {
   const found = figure('Simulated flow: this head alone, at every depth', 'flow');
@@ -133,9 +133,9 @@ function detail(model, n, k) {
   const layer = model.scan.layers[n], head = layer.heads[k], box = element('div');
   const own = model.weights_of[layer.stack][layer.layer], shared = model.weights_of[layer.stack].filter(v => v === own).length;
   const here = f => f.stack === layer.stack && f.layer === own && f.head === head.head;
-  box.append(element('h4', `Layer ${layer.layer}, head ${head.head}${model.scan.model.stacks.length > 1 ? ` (${layer.stack})` : ''}: ${head.tendency === 'neutral' ? 'no different from chance' : head.tendency + ' tokens'}, ${head.regime}${shared > 1 ? `; ${shared} layers share these weights` : ''}`));
+  box.append(element('h4', `${report.models.length > 1 ? `${model.name}: layer` : 'Layer'} ${layer.layer}, head ${head.head}${model.scan.model.stacks.length > 1 ? ` (${layer.stack})` : ''}: ${head.tendency === 'neutral' ? 'no different from chance' : head.tendency + ' tokens'}, ${head.regime}${shared > 1 ? `; ${shared} layers share these weights` : ''}`));
   const spectra = model.spectra.find(here), flow = model.flows.find(here), pictures = [], moving = flow ? flowPicture(flow) : null;
-  box.append(headNumbers(model, layer, head, n, k), ...(moving ? [moving[0]] : []), proofs(head));
+  box.append(headNumbers(model, layer, head, n, k), ...(moving ? [moving[0]] : []), proofs(model, head));
   if (spectra) {
     pictures.push(ratesPicture(spectra), planePicture(spectra));
     if (spectra.offsets.length) { pictures.push(offsetPicture(spectra)); }
@@ -150,27 +150,30 @@ function detail(model, n, k) {
   if (moving) { pictures.push(moving); }
   return [box, () => pictures.forEach(([found, drawInto]) => drawInto(found.querySelector('.plot')))];
 }
-function open(part, model, place) {
-  const [n, k] = place.split('.').map(Number), panel = part.querySelector('.detail');
-  part.querySelectorAll('.head').forEach(b => b.setAttribute('aria-pressed', String(b.dataset.head === place)));
+// One panel for all maps of a report.
+const panel = document.getElementById('detail');
+function open(k, place) {
+  document.querySelectorAll('.heads').forEach(part => part.querySelectorAll('.head').forEach(b =>
+    b.setAttribute('aria-pressed', String(part.dataset.model === String(k) && b.dataset.head === place))));
   panel.querySelectorAll('.js-plotly-plot').forEach(plot => Plotly.purge(plot));
-  const [box, drawAll] = detail(model, n, k);
+  const [box, drawAll] = detail(report.models[k], ...place.split('.').map(Number));
   panel.replaceChildren(box);
-  panel.dataset.shown = place;
+  Object.assign(panel.dataset, { model: k, shown: place });
   drawAll();
 }
 function maps() {
-  document.querySelectorAll('.heads').forEach(part => {
-    const model = report.models[Number(part.dataset.model)];
-    open(part, model, part.querySelector('.detail').dataset.shown || part.dataset.open);
-  });
+  const first = document.querySelector('.heads');
+  if (!first) { return; }
+  const { model, shown } = panel.dataset;
+  open(Number(model ?? first.dataset.model), shown ?? first.dataset.open);
 }
 document.querySelectorAll('.heads').forEach(part => {
   const model = report.models[Number(part.dataset.model)];
+  paint(part, model.scan, 'weights');
   part.addEventListener('change', event => { if (event.target.type === 'radio') { paint(part, model.scan, event.target.value); } });
   part.addEventListener('click', event => {
     const button = event.target.closest('.head');
-    if (button) { open(part, model, button.dataset.head); }
+    if (button) { open(Number(part.dataset.model), button.dataset.head); }
   });
   // Arrow keys walk over the map, as in a spreadsheet.
   part.addEventListener('keydown', event => {
