@@ -42,6 +42,7 @@ RECIPE: dict[str, Any] = {
     "judged": 400,
     "seed": 0,
 }
+STEPS = {"none": 2800}  # order has to be found in the mask first, which takes time
 HOME = Path(__file__).resolve().parents[1] / "src" / "orbitlens" / "lab" / "models"
 
 
@@ -60,7 +61,8 @@ def tokenizer_of(task: TextTask) -> PreTrainedTokenizerFast:
 
 def config_of(position: str, text: Path) -> RunConfig:
     """Return the run of one model."""
-    return run_config({**RECIPE, "position": position, "file": str(text)})
+    steps = STEPS.get(position, RECIPE["steps"])
+    return run_config({**RECIPE, "position": position, "steps": steps, "file": str(text)})
 
 
 def ship(config: RunConfig, run: Path, target: Path) -> None:
