@@ -88,6 +88,7 @@ def report(
         ):
             if value < least:
                 raise InputError(f"{name} {value}: expected at least {least}.")
+        _check_inputs({"--text": text, "--images": images, "--tokens": tokens})
         from orbitlens.report.inputs import ReportOptions
 
         options = ReportOptions(
@@ -136,6 +137,12 @@ def _check_target(out: Path) -> None:
     folder = out.resolve().parent
     if out.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
         raise InputError(f"{out}: a page cannot be written there. Choose another --out FILE.")
+
+
+def _check_inputs(files: dict[str, Path | None]) -> None:
+    for option, file in files.items():
+        if file is not None and not file.is_file():
+            raise InputError(f"{option} {file}: there is no such file.")
 
 
 def _check_exports(csv: Path | None, png: Path | None) -> None:

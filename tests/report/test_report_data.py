@@ -17,6 +17,7 @@ from orbitlens.report.gather import gather
 from orbitlens.report.inputs import ReportOptions
 from orbitlens.report.orbits import principal_positions, spread_out
 from orbitlens.report.page import render
+from small_llama import run
 
 TINY = ReportOptions(max_tokens=32, context=8, samples=6, permutations=2, flows=0, controls=0)
 
@@ -226,6 +227,71 @@ def test_broken_data_are_refused_and_an_old_page_stays(report_data, tmp_path):
         assert words in refused("--data", file, "-o", page)
     assert "cannot be read" in refused("--data", tmp_path / "none.json", "-o", page)
     assert page.read_text() == "old"
+
+
+@pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("out of memory")])
+def test_running_out_of_memory_leaves_a_report_that_says_so(model_folder, monkeypatch, error):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(measured, "traced", fail)
+    monkeypatch.setattr(gathering, "audit", fail)
+    model = gather([model_folder("gpt2")], TINY).models[0]
+    assert model.scan is not None
+    for part in ("trace", "audit"):
+        assert "ran out of memory" in model.missing[part]
+        assert "--max-tokens" in model.missing[part]
+
+
+def test_a_bug_in_a_part_is_not_hidden(model_folder, monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(measured, "traced", fail)
+    with pytest.raises(RuntimeError, match="a bug"):
+        gather([model_folder("gpt2")], TINY)
+
+
+def test_bad_input_ends_with_exit_code_2_and_one_line(tmp_path):
+    (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "text").write_text("no model")
+    out = tmp_path / "r.html"
+    for arguments in (
+        ("--data", tmp_path / "broken.json", "-o", out),
+        (tmp_path / "text", "-o", out),
+        (tmp_path, "-o", out),
+        (tmp_path, "-o", tmp_path / "no" / "r.html"),
+        (tmp_path, "--text", tmp_path / "none.txt", "-o", out),
+    ):
+        outcome = run("report", *arguments)
+        assert (outcome.code, outcome.out) == (2, ""), arguments
+        assert outcome.err.startswith("orbitlens: ")
+        assert "Traceback" not in outcome.err
+    assert not out.exists()
+
+
+def test_a_page_that_cannot_be_finished_leaves_the_old_one(report_data, tmp_path, monkeypatch):
+    page, data = tmp_path / "r.html", tmp_path / "r.json"
+    page.write_text("old")
+    data.write_text(json.dumps(report_data.to_json()))
+
+    def full(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("pathlib.Path.replace", full)
+    assert "no space left" in refused("--data", data, "-o", page)
+    assert page.read_text() == "old"
+    assert {file.name for file in tmp_path.iterdir()} == {"r.html", "r.json"}
+
+
+def test_bands_span_the_runs_of_a_control(report_data):
+    model = report_data.models[0]
+    band = model.bands["twin"]
+    assert band.runs == 2
+    first = [layer["attention"]["measured_log_change"] for layer in model.trace["twin"]["layers"]]
+    for value, (low, high) in zip(first, band.parts["attention"], strict=True):
+        assert low <= value <= high
+    assert "shuffled" not in report_data.models[1].bands
 
 
 def test_names_that_are_alike_are_told_apart(report_data):
