@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orbitlens.cli_output import JsonOption, is_number, progress_bar, stdout, write_json
-from orbitlens.errors import InputError, MissingPackageError
+from orbitlens.errors import InputError
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -325,19 +325,9 @@ def _axis(text: str, option: str) -> Any:  # noqa: ANN401 - an Axis, imported la
 
 
 def _executor(workers: int | None, cluster: str | None) -> "Executor":
-    if cluster is None:
-        from concurrent.futures import ProcessPoolExecutor
-        from multiprocessing import get_context
+    from orbitlens.workers import cluster_client, local_workers
 
-        return ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
-    try:
-        from distributed import Client  # type: ignore[import-not-found,unused-ignore]
-    except ImportError as error:
-        raise MissingPackageError(
-            "the cluster needs dask: pip install 'orbitlens[cluster]'"
-        ) from error
-    try:
-        executor: Executor = Client(cluster, timeout="10s").get_executor()
-    except (OSError, ValueError) as error:
-        raise InputError(f"--cluster {cluster!r}: no scheduler answers there ({error}).") from error
+    if cluster is None:
+        return local_workers(workers)
+    executor: Executor = cluster_client(cluster).get_executor()
     return executor

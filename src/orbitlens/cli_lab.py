@@ -150,11 +150,12 @@ def sweep(
     """Train many models that differ in their settings, and compare them over seeds."""
     _needs_lab()
     from orbitlens.lab.sweep import read_sweep, run_sweep
+    from orbitlens.workers import cluster_client
 
     if workers is not None and workers < 1:
         raise InputError(f"--workers {workers}: expected at least 1.")
     plan = read_sweep(file, _settings(settings))
-    client = _client(cluster) if cluster is not None else None
+    client = cluster_client(cluster) if cluster is not None else None
     with progress_bar("sweeping") as report:
         result = run_sweep(plan, out.resolve(), lambda: _executor(workers, client), progress=report)
     if json_file is not None:
@@ -250,36 +251,10 @@ def _training_bar(what: str) -> "Iterator[Progress | None]":
         yield report
 
 
-def _one_thread() -> None:
-    """Set up a worker: one thread, and nothing of transformers on the terminal."""
-    import torch
+def _executor(workers: int | None, client: Any) -> "Executor":  # noqa: ANN401 - a Client of Dask
+    from orbitlens.workers import local_workers
 
-    from orbitlens.model import quiet_transformers
-
-    torch.set_num_threads(1)
-    quiet_transformers()
-
-
-def _executor(workers: int | None, client: Any) -> "Executor":  # noqa: ANN401
-    if client is not None:
-        executor: Executor = client.get_executor()
-        return executor
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
-    return ProcessPoolExecutor(
-        workers or os.cpu_count(), mp_context=get_context("spawn"), initializer=_one_thread
-    )
-
-
-def _client(cluster: str) -> Any:  # noqa: ANN401 - a Client of Dask
-    try:
-        from distributed import Client  # type: ignore[import-not-found,unused-ignore]
-    except ImportError as error:
-        raise MissingPackageError(
-            "the cluster needs dask: pip install 'orbitlens[cluster]'"
-        ) from error
-    try:
-        return Client(cluster, timeout="10s")
-    except (OSError, ValueError) as error:
-        raise InputError(f"--cluster {cluster!r}: no scheduler answers there ({error}).") from error
+    if client is None:
+        return local_workers(workers)
+    executor: Executor = client.get_executor()
+    return executor

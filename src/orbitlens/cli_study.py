@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orbitlens.cli_output import JsonOption, progress_bar, stderr, stdout, write_json
-from orbitlens.errors import InputError, MissingPackageError
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -128,16 +127,9 @@ def _run_one(
 def _executor(cluster: str | None) -> "Executor | None":
     if cluster is None:
         return None
-    try:
-        from distributed import Client  # type: ignore[import-not-found,unused-ignore]
-    except ImportError as error:
-        raise MissingPackageError(
-            "the cluster needs dask: pip install 'orbitlens[cluster]'"
-        ) from error
-    try:
-        executor: Executor = Client(cluster, timeout="10s").get_executor()
-    except (OSError, ValueError) as error:
-        raise InputError(f"--cluster {cluster!r}: no scheduler answers there ({error}).") from error
+    from orbitlens.workers import cluster_client
+
+    executor: Executor = cluster_client(cluster).get_executor()
     return executor
 
 

@@ -19,6 +19,7 @@ from orbitlens.lab.run_state import RESULT, write_whole
 from orbitlens.lab.summary import Row, summary_row
 from orbitlens.lab.sweep_file import Cell, Sweep, read_sweep
 from orbitlens.lab.training import read_result, train
+from orbitlens.model import quiet_transformers
 
 MakeExecutor = Callable[[], Executor]
 
@@ -83,6 +84,7 @@ def run_sweep(
 
 def run_one(config: RunConfig, folder: Path) -> dict[str, Any]:
     """Train one run, in a process of its own; what comes back is plain data."""
+    quiet_transformers()
     return train(config, folder).to_json()
 
 
