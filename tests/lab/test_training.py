@@ -93,6 +93,22 @@ def test_a_saved_model_is_the_one_that_was_judged(tmp_path):
     assert fresh.loss > score.loss  # the control: an untrained model scores worse
 
 
+def test_a_model_of_a_text_has_its_tokenizer(tmp_path):
+    from transformers import AutoTokenizer
+
+    file = tmp_path / "text.txt"
+    file.write_text("one two\nthree é " * 40, encoding="utf-8")
+    options = {"task": "text", "file": str(file), "context": 8, "layers": 1, "heads": 1}
+    config = run_config(options | {"width": 4, "steps": 1, "batch": 2})
+    train(config, tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / run_hash(config) / MODEL)
+    task, text = task_of(config), "two\n three é"
+    ids = tokenizer(text, add_special_tokens=False).input_ids
+    assert [task.characters[i] for i in ids] == list(text)
+    assert tokenizer.decode(ids) == text
+    assert tokenizer("twoZ", add_special_tokens=False).input_ids == ids[:3]  # Z is not in the text
+
+
 def test_images_are_learnt(tmp_path):
     config = run_config(
         {"task": "digits", "mask": "full", "layers": 1, "heads": 2, "width": 32, "steps": 100}

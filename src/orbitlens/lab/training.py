@@ -50,6 +50,8 @@ from orbitlens.lab.run_state import (
 )
 from orbitlens.lab.tasks import Batch
 from orbitlens.lab.tasks.base import stream_seed
+from orbitlens.lab.tasks.text import TextTask
+from orbitlens.lab.tokenizer import character_tokenizer
 from orbitlens.model import threads_for
 
 LOG_EVERY = 50  # steps; also how often losses are looked at
@@ -268,7 +270,7 @@ class _Run:
         )
         if self.is_main:
             with writing(self.path):
-                write_folder(self.path / MODEL, self.core.save_pretrained)
+                write_folder(self.path / MODEL, self._write_model)
                 text = json.dumps(result.to_json(), indent=1, allow_nan=False) + "\n"
                 write_whole(self.path / RESULT, text.encode())
                 (self.path / STATE).unlink(missing_ok=True)
@@ -276,6 +278,11 @@ class _Run:
             self.accelerator.end_training()
         self.accelerator.wait_for_everyone()
         return result
+
+    def _write_model(self, folder: Path) -> None:
+        self.core.save_pretrained(folder)
+        if isinstance(self.task, TextTask):
+            character_tokenizer(self.task).save_pretrained(folder)
 
 
 def _is_look(step: int, steps: int) -> bool:
