@@ -118,10 +118,17 @@ def page(result: StudyResult) -> str:
         lines += [
             f"**{claim.key}** {claim.text} *Source*: {claim.source}. *Measured*: {claim.measured}. "
             f"*Holds if* {claim.wanted}: {claim.why}. *Control*: {claim.control or 'none'}."
-            + (f" *Note*: {found.reason}." if found.reason else ""),
+            + (f" *Note*: {found.reason}." if found.reason else "")
+            + _left_out(found),
             "",
         ]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _left_out(found: Finding) -> str:
+    """Say which models could not be looked at, and why."""
+    missing = found.outcome.data.get("missing", {})
+    return "".join(f" *Left out*: {name}: {why}" for name, why in missing.items())
 
 
 def _counts(result: StudyResult) -> str:

@@ -109,6 +109,8 @@ def _finding(found: "Finding") -> Table:
         failed = "failed, as it must" if found.control_failed else "DID NOT FAIL"
         style = "dim" if found.control_failed else "bold red"
         table.add_row("", Text(f"control: {interval(control)}, {failed}: {claim.control}", style))
+    for name, why in found.outcome.data.get("missing", {}).items():
+        table.add_row("", Text(f"left out: {name}: {why}", style="yellow"))
     if found.reason:
         table.add_row("", Text(found.reason, style="yellow"))
     return table

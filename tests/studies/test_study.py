@@ -1,6 +1,8 @@
 """Running a study: what is done is kept, what changed is measured anew, nothing is half written."""
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -131,6 +133,22 @@ def test_a_generator_depends_on_names_and_seeds_alone(tmp_path):
 def test_work_is_spread_and_comes_back_in_order(tmp_path):
     bench = Bench(Settings(scale=Scale.SMOKE), tmp_path)
     assert bench.map(abs, [-3, 2, -1]) == [3, 2, 1]
+
+
+def test_an_executor_is_used_where_one_is_given(tmp_path):
+    seen, steps = [], []
+
+    def note(number):
+        seen.append(threading.current_thread() is threading.main_thread())
+        return -number
+
+    with ThreadPoolExecutor(2) as pool:
+        bench = Bench(SMOKE, tmp_path, executor=pool, step=steps.append)
+        assert bench.map(note, [1, 2, 3]) == [-1, -2, -3]
+        with pytest.raises(ZeroDivisionError):
+            bench.map(lambda number: 1 / number, [1, 0])
+    assert not any(seen)
+    assert steps[2] == 1.0
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def png_of(figure: Figure) -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
 
-    words = textwrap.wrap(figure.caption, 132)
+    words = textwrap.wrap(figure.caption, 165)
     head, foot = 0.62, 0.16 + 0.17 * len(words)
     height = figure.height * figure.n_rows + head + foot
     canvas = Canvas(figsize=(WIDTH, height), dpi=DPI, facecolor=PAPER, layout="constrained")
@@ -80,7 +80,7 @@ def _draw_panel(canvas: "Canvas", axes: "Axes", panel: Panel) -> None:
     axes.set_xlabel(panel.x_label, fontsize=8.5, color=MUTED)
     axes.set_ylabel(panel.y_label, fontsize=8.5, color=MUTED)
     axes.spines[:].set_visible(False)
-    axes.tick_params(length=0, labelsize=8, labelcolor=MUTED)
+    axes.tick_params(which="both", length=0, labelsize=8, labelcolor=MUTED)
     axes.set_axisbelow(True)
     if not any(isinstance(layer, Heat) for layer in panel.layers):
         axes.grid(color=GRID, linewidth=0.7)

@@ -4,8 +4,6 @@ Enters: a bench. Leaves: opened models with inputs to run them on. A model that 
 is named with the reason, never passed over in silence.
 """
 
-import importlib
-import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +14,7 @@ from torch import Tensor
 
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.checkpoint.model import Checkpoint
+from orbitlens.lab.zoo import zoo_names
 from orbitlens.measure.inputs import Batch, Limits, id_batches, read_text, text_contexts
 from orbitlens.model import load_model
 from orbitlens.studies.bench import Bench
@@ -44,15 +43,8 @@ class Opened:
 
 def model_names(bench: Bench) -> list[str]:
     """Return the models to look at: the zoo's (one at smoke), and those given."""
-    zoo = _zoo()
+    zoo = list(zoo_names())
     return [*bench.pick(zoo[-1:], zoo, zoo), *bench.settings.models]
-
-
-def _zoo() -> list[str]:
-    if importlib.util.find_spec("orbitlens.lab.zoo") is None:
-        return []
-    zoo = importlib.import_module("orbitlens.lab.zoo")
-    return list(zoo.zoo_names())
 
 
 def open_model(name: str, *, dtype: torch.dtype = torch.float32) -> Opened:

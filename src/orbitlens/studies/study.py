@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orbitlens.errors import InputError
+from orbitlens.lab.zoo import zoo_names
 from orbitlens.studies.bench import Bench, Settings, one_thread
 from orbitlens.studies.claim import Claim, Finding, Outcome
 from orbitlens.studies.result import (
@@ -81,6 +82,8 @@ def run_study(
         fresh: measure everything anew.
     """
     writable_folder(folder)
+    # Named before anything runs: a module that is edited meanwhile is not the one in memory.
+    files = {claim: folder / _file_name(study, settings, claim) for claim in study.claims}
     findings: list[Finding] = []
     reused = 0
     total = TICKS * len(study.claims)
@@ -92,8 +95,7 @@ def run_study(
     )
     try:
         with one_thread():
-            for claim in study.claims:
-                file = folder / _file_name(study, settings, claim)
+            for claim, file in files.items():
                 found = None if fresh else _stored(file, claim)
                 reused += found is not None
                 findings.append(found or _measured(study, claim, bench, file))
@@ -134,7 +136,9 @@ def _plain(measure: Measure) -> Callable[..., Any]:
 
 
 def _file_name(study: Study, settings: Settings, claim: Claim) -> str:
-    models = [_identity(model) for model in settings.models] if claim.key in study.on_models else []
+    models: list[object] = []
+    if claim.key in study.on_models:
+        models = [*zoo_names(), *(_identity(model) for model in settings.models)]
     version = code_version(study.measures[claim.key])
     what = [settings.n_seeds, settings.base_seed, models, settings.text, version]
     name = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]

@@ -51,7 +51,9 @@ def addition(result: StudyResult) -> Figure:
         Level(at=data["ceiling"], label="order-blind ceiling (exact)", colour=INK)
     ]
     layers += [
-        _band(data["curves"][name], colour, label) for name, (colour, label) in CELLS.items()
+        _band(data["curves"][name], colour, label)
+        for name, (colour, label) in CELLS.items()
+        if name in data["curves"]
     ]
     return Figure(
         name="breaking-symmetry-addition",

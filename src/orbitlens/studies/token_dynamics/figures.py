@@ -211,11 +211,10 @@ def rotary(result: StudyResult) -> Figure:
     return Figure(
         name="token-dynamics-rotary",
         title="What a rotary encoding leaves of both regimes: simulated, and by the closure",
-        caption="Marks: 1,024 simulated Gaussian tokens in 8 dimensions with W = I at positions "
-        "0 … n − 1 (bars: all seeds). Lines: the Gaussian closure with W averaged over the "
-        "offsets of the context. Fast rotations average out: the longer the context and the "
-        "smaller the base, the less is left. This is for W = I; in trained heads planes may "
-        "cancel, and a rotary encoding can then speed things up.",
+        caption="Marks: simulated Gaussian tokens in 8 dimensions with W = I, many at each of the "
+        "positions 0 … n − 1 (bars: all seeds). Lines: the Gaussian closure with W averaged over "
+        "the offsets of the context, in which fast rotations cancel. This is for W = I; in "
+        "trained heads planes may cancel at offset 0 and not in a context (claim 4d).",
         panels=panels,
         height=3.8,
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from orbitlens.checkpoint.model import Position
 from orbitlens.errors import OrbitlensError
 from orbitlens.headmap import ScanOptions, scan
 from orbitlens.measure.trace import TraceOptions, trace
@@ -61,7 +62,9 @@ def readings(bench: Bench) -> tuple[list[Reading], dict[str, str]]:
 
 def _reading(bench: Bench, name: str) -> Reading:
     opened = open_model(name)
-    scanned = scan(opened.checkpoint, ScanOptions(context=CONTEXT))
+    stacks = opened.checkpoint.architecture.stacks
+    rotary = any(stack.position is Position.ROTARY for stack in stacks)
+    scanned = scan(opened.checkpoint, ScanOptions(context=CONTEXT if rotary else None))
     heads = [head for _, head in scanned.heads()]
     tendencies = Counter(head.tendency.value for head in heads)
     options = TraceOptions(n_kept=bench.pick(256, 1024, 1024))

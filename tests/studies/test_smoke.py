@@ -1,0 +1,63 @@
+"""Every study at smoke scale, from its claims to its figures; once, and then reused."""
+
+import io
+import json
+
+import pytest
+from PIL import Image
+
+from orbitlens.studies.bench import Scale, Settings
+from orbitlens.studies.claim import Verdict
+from orbitlens.studies.draw_html import html_of
+from orbitlens.studies.draw_png import png_of
+from orbitlens.studies.registry import STUDIES
+from orbitlens.studies.result import result_from_json
+from orbitlens.studies.study import run_study
+
+SMOKE = Settings(scale=Scale.SMOKE)
+# Claims that are exact, or so clear that a smoke run decides them.
+CLEAR = {
+    "token-dynamics": "1a 1b 1c 1d 1e 2a 2c 3a 3b 4a 4b 4c".split(),
+    "breaking-symmetry": "1a 2a 2b 2c 2d 4a 4b 5a 6a".split(),
+}
+
+
+@pytest.fixture(scope="module", params=list(STUDIES))
+def ran(request, tmp_path_factory):
+    study, folder = STUDIES[request.param], tmp_path_factory.mktemp("study")
+    return study, folder, run_study(study, SMOKE, folder)
+
+
+def test_what_is_clear_holds_and_its_control_fails(ran):
+    study, _, result = ran
+    for key in CLEAR[study.name]:
+        found = result.finding(key)
+        assert found.control_failed, (key, found.outcome.control)
+        assert found.verdict is Verdict.HOLDS, (key, found.outcome.result)
+
+
+def test_training_claims_say_that_smoke_decides_nothing(ran):
+    study, _, result = ran
+    key = "6b" if study.name == "token-dynamics" else "3a"
+    found = result.finding(key)
+    assert found.verdict is Verdict.NOT_TESTABLE
+    assert "smoke" in found.reason
+    assert found.outcome.data  # but it did run
+
+
+def test_a_second_run_reuses_all_of_it(ran):
+    study, folder, result = ran
+    again = run_study(study, SMOKE, folder)
+    assert again.reused == len(study.claims)
+    assert again.findings == result.findings
+
+
+def test_figures_are_drawn_from_the_file_alone(ran):
+    study, _, result = ran
+    stored = result_from_json(json.loads(json.dumps(result.to_json(), allow_nan=False)))
+    figures = study.figures(stored)
+    assert len({figure.name for figure in figures}) == len(figures) >= 3
+    for figure in figures:
+        assert Image.open(io.BytesIO(png_of(figure))).width == 1600
+        assert figure.name.startswith(study.name)
+    assert "</html>" in html_of(figures[0])
