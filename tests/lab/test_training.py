@@ -7,10 +7,12 @@ import os
 import random
 import resource
 import signal
+import socket
 import time
 
 import pytest
 import torch
+from safetensors.torch import load
 
 from orbitlens.errors import InputError, TrainingError
 from orbitlens.lab import training
@@ -158,11 +160,44 @@ def test_the_loop_is_the_loop_one_would_write_by_hand(tmp_path):
             group["lr"] = rate_at(config, step)
         optimizer.step()
         optimizer.zero_grad()
-    from safetensors.torch import load
-
     trained = load(weights(tmp_path, config))
     for name, value in model.state_dict().items():
         assert torch.allclose(trained[name], value, atol=1e-5), name
+
+
+def test_two_processes_train_what_one_does(tmp_path, monkeypatch):
+    """As `accelerate launch` starts them: the batch is split, gradients are averaged."""
+    config = tiny(steps=12)
+    train(config, tmp_path / "one")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    settings = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    for name, value in {**settings, "ACCELERATE_USE_CPU": "true"}.items():
+        monkeypatch.setenv(name, value)
+
+    def process(rank):
+        from accelerate.state import AcceleratorState
+
+        AcceleratorState._reset_state(reset_partial_state=True)  # the fork has the parent's
+        os.environ.update({"RANK": str(rank), "LOCAL_RANK": str(rank)})
+        shares = []
+        loss = training._Run._loss
+        training._Run._loss = lambda run, batch: (shares.append(run.world), loss(run, batch))[1]
+        train(config, tmp_path / "two")
+        assert set(shares) == {2}
+
+    processes = [FORK.Process(target=process, args=(rank,)) for rank in range(2)]
+    for each in processes:
+        each.start()
+    for each in processes:
+        each.join(60)
+    assert [each.exitcode for each in processes] == [0, 0]
+    one, two = (load(weights(tmp_path / name, config)) for name in ("one", "two"))
+    for name, value in one.items():
+        assert torch.allclose(two[name], value, atol=1e-5), name
+    ours, theirs = log(tmp_path / "two", config), log(tmp_path / "one", config)
+    assert ours[0]["loss"] == pytest.approx(theirs[0]["loss"], rel=1e-4)
 
 
 # --- killed, full, not a number --------------------------------------------------------------

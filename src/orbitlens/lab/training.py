@@ -172,7 +172,6 @@ class _Run:
                 progress(Tick(step=self.step, steps=self.config.steps, loss=loss, rate=rate))
             if now - saved > STATE_EVERY and self.step < self.config.steps:
                 saved = now
-                self._check_losses()
                 self._save()
 
     def _one_step(self) -> None:
@@ -204,7 +203,9 @@ class _Run:
 
     def _check_losses(self) -> Tensor:
         """Return the losses not yet logged; stop at the first that is not finite."""
-        losses = torch.stack(self.losses) if self.losses else torch.zeros(0)
+        losses = torch.stack(self.losses)
+        if self.world > 1:  # so that all processes log, and stop at, the same
+            losses = self.accelerator.reduce(losses, reduction="mean")
         broken = (~losses.isfinite()).nonzero()[:, 0].tolist()
         if broken:
             step = self.step - len(self.losses) + broken[0]
@@ -236,7 +237,8 @@ class _Run:
             self.accelerator.log({k: v for k, v in line.items() if k != "step"}, step=self.step)
 
     def _save(self) -> None:
-        if not self.is_main:
+        losses = torch.stack(self.losses) if self.losses else torch.zeros(0)
+        if not self.is_main or not losses.isfinite().all():  # the next look at losses stops the run
             return
         state = State(
             step=self.step,
@@ -245,7 +247,7 @@ class _Run:
             log_bytes=self.log_bytes,
             weights=self.core.state_dict(),
             moments=optimizer_moments(self.optimizer),
-            losses=torch.stack(self.losses) if self.losses else torch.zeros(0),
+            losses=losses,
         )
         with writing(self.path):
             write_state(self.path, state)
