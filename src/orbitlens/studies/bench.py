@@ -7,17 +7,17 @@ nothing but names and seeds (so that a resumed run draws the same numbers), and 
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from concurrent.futures import Executor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
 from orbitlens.errors import InputError
+from orbitlens.workers import local_workers
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -89,7 +89,7 @@ class Bench:
         self.folder = folder
         self.scale = settings.scale
         self._executor = executor
-        self._own: ProcessPoolExecutor | None = None
+        self._own: Executor | None = None
         self._step = step or (lambda share: None)
         self._made: dict[str, Any] = {}
 
@@ -147,9 +147,7 @@ class Bench:
         if self.scale is Scale.SMOKE or (os.cpu_count() or 1) < 2:
             return None  # starting processes would take longer than the work
         if self._own is None:
-            self._own = ProcessPoolExecutor(
-                os.cpu_count(), mp_context=get_context("spawn"), initializer=_one_thread
-            )
+            self._own = local_workers()
         return self._own
 
     def close(self) -> None:
@@ -157,10 +155,6 @@ class Bench:
         if self._own is not None:
             self._own.shutdown(wait=False, cancel_futures=True)
             self._own = None
-
-
-def _one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @contextmanager

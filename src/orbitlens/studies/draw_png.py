@@ -53,7 +53,9 @@ def png_of(figure: Figure) -> bytes:
     canvas = Canvas(figsize=(WIDTH, height), dpi=DPI, facecolor=PAPER, layout="constrained")
     FigureCanvasAgg(canvas)
     engine: Any = canvas.get_layout_engine()
-    engine.set(rect=(0.012, foot / height, 0.976, 1 - (head + foot) / height), wspace=0.05)
+    engine.set(
+        rect=(0.012, foot / height, 0.976, 1 - (head + foot) / height), wspace=0.05, hspace=0.08
+    )
     places = canvas.subplots(
         figure.n_rows,
         figure.n_columns,
@@ -150,6 +152,7 @@ def _curve(axes: "Axes", layer: Curve) -> None:
         marker="o" if layer.markers else None,
         markersize=4,
         alpha=layer.opacity,
+        solid_capstyle="butt",
         label=layer.label or None,
     )
 
