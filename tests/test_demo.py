@@ -9,6 +9,7 @@ from scipy.stats import spearmanr
 from orbitlens import demo
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.headmap import ScanOptions, scan
+from orbitlens.report.data import read_report_json
 from orbitlens.scan_result import Tendency
 from small_llama import refused, run
 
@@ -73,6 +74,22 @@ def test_the_command_writes_a_model_and_its_scan_and_says_where(tmp_path):
     expected = scan(load_checkpoint(out / "demo-model"), options).to_json()
     assert written["layers"] == json.loads(json.dumps(expected["layers"]))
     assert run("demo", "--no-report", "--out", out).code == 0  # a second run writes over the first
+
+
+def test_the_demo_reports_on_the_zoo_and_says_where_the_page_is(
+    tmp_path, model_folder, monkeypatch
+):
+    names = [f"orbit-nano-{position}" for position in ("alibi", "rotary")]
+    monkeypatch.setattr(demo, "shipped_names", lambda: names)
+    assert demo.demo_models(tmp_path) == names
+    monkeypatch.setattr(demo, "shipped_names", list)
+    assert demo.demo_models(tmp_path) == [str(tmp_path)]  # an installation without a zoo
+    monkeypatch.setattr(demo, "demo_models", lambda made: [model_folder("gpt2")])
+    outcome = run("demo", "--out", tmp_path)
+    assert outcome.code == 0
+    page = tmp_path / "report.html"
+    assert str(page) in outcome.out.replace("\n", "")
+    assert read_report_json(page)["models"][0]["trace"] is not None
 
 
 def test_a_place_that_cannot_be_written_is_refused(tmp_path):

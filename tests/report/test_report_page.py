@@ -8,9 +8,11 @@ from orbitlens.report.data import SECTIONS
 from orbitlens.report.page import render
 
 FIRST_PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
-WIDTHS = (
-    "[...document.querySelectorAll('.js-plotly-plot')].map(p => p.getBoundingClientRect().width)"
-)
+# How far each drawing goes beyond the box it belongs to, and how wide the widest is.
+BEYOND = """[...document.querySelectorAll('.js-plotly-plot')].map(p =>
+    p.querySelector('.main-svg').getBoundingClientRect().width - p.clientWidth)"""
+WIDEST = """Math.max(...[...document.querySelectorAll('.main-svg')].map(s =>
+    s.getBoundingClientRect().width))"""
 
 
 def test_it_opens_offline_without_a_request_or_a_complaint(opened, page_file):
@@ -194,7 +196,8 @@ def test_narrow_and_dark_it_fits_and_changes_its_colours(visit, opened, page_fil
     one = visit(page_file, width=390, scheme="dark")
     one.drawn_whole()
     assert one.page.evaluate("document.documentElement.scrollWidth") <= 390
-    assert max(one.page.evaluate(WIDTHS)) <= 390
+    assert one.page.evaluate(WIDEST) <= 390
+    assert max(one.page.evaluate(BEYOND)) <= 1
     colours = "[getComputedStyle(document.body).backgroundColor, document.querySelector('[data-chart=layers] .plot').data[0].line.color]"  # noqa: E501
     for light, dark in zip(opened.page.evaluate(colours), one.page.evaluate(colours), strict=True):
         assert light != dark
@@ -207,16 +210,20 @@ def test_paper_has_every_chart_in_light_colours_and_within_its_width(visit, page
     one = visit(page_file, scheme="dark")
     one.page.evaluate(f"""addEventListener('beforeprint', () => {{ window.printed = {{
         drawn: [...document.querySelectorAll('[data-chart] .plot')].every(p => p.data),
-        widths: {WIDTHS}, paper: getComputedStyle(document.body).backgroundColor,
+        beyond: {BEYOND}, widest: {WIDEST}, paper: getComputedStyle(document.body).backgroundColor,
         ink: document.querySelector('[data-chart=layers] .plot').data[0].line.color }}; }})""")
+    one.drawn_whole()
+    before = one.page.evaluate(WIDEST)
     paper = one.page.pdf(format="A4")
     assert paper.startswith(b"%PDF")
     printed = one.page.evaluate("window.printed")
     assert printed["drawn"]
-    assert max(printed["widths"]) <= 700
+    assert printed["widest"] <= 700
+    assert max(printed["beyond"]) <= 1
     assert printed["paper"] == "rgb(255, 255, 255)"
     assert printed["ink"] == "#1d2430"
     assert not one.page.evaluate("document.documentElement.classList.contains('printing')")
+    one.wait(f"Math.abs({WIDEST} - {before}) < 2")  # the screen has its own size again
     assert one.complaints == []
 
 

@@ -51,8 +51,17 @@ def order(model: Model, k: int) -> str:
         )  # fmt: skip
     return (
         f'<p class="lead">{esc(audit["summary"])}</p>{square(audit)}{shares(audit)}'
-        f'<div class="pair">{"".join(chart(one) for one in charts)}</div>{_blocks(model)}'
+        f'<div class="pair">{"".join(chart(one) for one in charts)}</div>'
+        f"{_blocks(model)}{_not_measured(audit)}"
     )
+
+
+def _not_measured(audit: Mapping[str, Any]) -> str:
+    parts = {"swap_distance": "swaps by distance", "positions": "swaps of neighbours"}
+    gone = [name for key, name in parts.items() if not audit[key]]
+    if not gone:
+        return ""
+    return f'<p class="note">Not measured on these inputs: {esc(", ".join(gone))}.</p>'
 
 
 def _cell_keys(audit: Mapping[str, Any]) -> tuple[Key, ...]:

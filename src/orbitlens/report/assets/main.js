@@ -18,9 +18,19 @@ if ('IntersectionObserver' in window) {
   figures.forEach(figure => watch.observe(figure));
 }
 function redraw() { figures.forEach(figure => { drawn.add(figure); draw(figure); }); maps(); }
-const resize = () => document.querySelectorAll('.js-plotly-plot').forEach(plot => Plotly.Plots.resize(plot));
-// On paper: light colours and the width of a sheet, before the browser takes its picture.
-addEventListener('beforeprint', () => { root.classList.add('printing'); redraw(); resize(); });
-addEventListener('afterprint', () => { root.classList.remove('printing'); redraw(); resize(); });
+// On paper: light colours and the width of a sheet. A size that is given is drawn at once, where
+// plotly's own resizing would come after the browser has taken its picture.
+addEventListener('beforeprint', () => {
+  root.classList.add('printing');
+  redraw();
+  document.querySelectorAll('.js-plotly-plot').forEach(plot =>
+    Plotly.relayout(plot, { width: plot.clientWidth, height: plot.clientHeight }));
+});
+addEventListener('afterprint', () => {
+  root.classList.remove('printing');
+  redraw();
+  document.querySelectorAll('.js-plotly-plot').forEach(plot =>
+    Plotly.relayout(plot, { width: null, height: null, autosize: true }));
+});
 dark.addEventListener('change', redraw);
 requestAnimationFrame(() => setTimeout(() => { maps(); root.dataset.ready = 'yes'; idle(drawRest); }));

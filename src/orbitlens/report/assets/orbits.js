@@ -54,7 +54,7 @@ function orbitAxes(orbits, state) {
 function orbitPicture(orbits, state) {
   const flat = orbits.positions.flat(), data = orbitTraces(orbits, state);
   if (state.view === 3) {
-    const r = 1.05 * reach(orbits), hidden = { range: [-r, r], visible: false };
+    const r = 0.9 * reach(orbits), hidden = { range: [-r, r], visible: false };
     return [data, layout('', '', { margin: { l: 4, r: 4, t: 4, b: 4 }, xaxis: { ...hidden, constrain: 'domain' }, yaxis: { ...hidden, scaleanchor: 'x' } })];
   }
   return [data, layout(`first direction, ${Math.round(100 * orbits.explained[0])} %`, `second direction, ${Math.round(100 * orbits.explained[1])} %`,
