@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def report(
     models: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[MODEL]...", help="Folders of models, or hub names."),
+        typer.Argument(metavar="[MODEL]...", help="Folders of models, or names (zoo, hub)."),
     ] = None,
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="FILE", help="The page to write.")
@@ -66,7 +66,11 @@ def report(
     ] = 3,
     seed: Annotated[int, typer.Option(metavar="S", help="Seed of all that is random.")] = 0,
 ) -> None:
-    """Write one offline HTML file: heads, depth, agreement, orbits, order, and how sure that is."""
+    """Write one offline HTML file: heads, depth, agreement, orbits, order, and how sure that is.
+
+    Needs `pip install 'orbitlens[measure,plot]'`. The flow of a head runs until no token can have
+    grown by more than a factor of e^4, so that of a strong head is short.
+    """
     from orbitlens.report.page import render
 
     _check_target(out)
