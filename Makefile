@@ -20,6 +20,7 @@ help:  ## list the commands
 
 demo: $(VENV)/.runtime  ## set up, then run the main job on a built-in example
 	@$(BIN)/orbitlens demo
+	@$(BIN)/orbitlens scan orbit-nano-rotary
 
 test: $(VENV)/.test  ## set up, then run the whole test suite
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -193,6 +193,14 @@ def test_audit_switches_encoding_and_mask_off(tmp_path, position, mask):
     )
 
 
+@pytest.mark.parametrize("name", ["diagonal", "aligned, rotary"])
+def test_audit_takes_models_whose_heads_cannot_be_read(tmp_path, name):
+    tiny(**REFUSED[name], num_hidden_layers=2).float().save_pretrained(tmp_path / "m")
+    options = ["--samples", "4", "--permutations", "3", "--length", "9"]
+    cells = run_json(tmp_path, "audit", str(tmp_path / "m"), *options)["cells"]
+    assert cells["nope_full"]["mean_js_bits"] < 1e-6 < cells["pe_full"]["mean_js_bits"]
+
+
 def test_audit_and_scan_take_a_model_of_images(tmp_path):
     tiny(image_size=8, patch_size=2, num_labels=5, mask="full").float().save_pretrained(
         tmp_path / "m"
