@@ -40,6 +40,8 @@ def test_an_audit_of_a_sound_decoder_adds_up():
         assert reading.low <= reading.mean_js_bits <= reading.high
     assert all(check.passed for check in found.checks)
     assert "of this model's sense of order" in summary(found)
+    assert "causal mask; no position encoding acts" not in summary(found)
+    assert "causal mask; no position encoding acts" in summary(replace(found, encoding_effect=0.0))
 
 
 def test_its_json_has_every_field_the_documentation_names():

@@ -71,10 +71,10 @@ def depth_in_words(trace: Trace) -> str:
     attention, mlp = (_factor(_total(trace, part)) for part in ("attention", "mlp"))
     untrained = ""
     if trace.twin is not None:
-        untrained = f" (× {_factor(_total(trace.twin, 'attention'))} in an untrained twin)"
+        untrained = f" (×\u00a0{_factor(_total(trace.twin, 'attention'))} in an untrained twin)"
     return (
-        f"{said}; over all layers squared distances change × {attention} by attention{untrained} "
-        f"and × {mlp} by the MLPs."
+        f"{said}; over all layers squared distances change ×\u00a0{attention} by "
+        f"attention{untrained} and ×\u00a0{mlp} by the MLPs."
     )
 
 

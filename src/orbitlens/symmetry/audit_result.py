@@ -181,6 +181,11 @@ def _shares(audit: Audit) -> str:
         return _cancelled(audit)
     name = ENCODINGS[audit.model.encoding]
     encoding, mask = 100 * audit.shapley.encoding, 100 * audit.shapley.mask
+    if audit.encoding_effect is not None and audit.encoding_effect <= STILL:
+        return (
+            f"All of this model's sense of order ({_amount(audit)}) comes from the causal mask; "
+            "no position encoding acts"
+        )
     if audit.model.own_cell == Cell.PE_FULL:
         return f"All of this model's sense of order ({_amount(audit)}) comes from the {name}"
     text = (
