@@ -19,8 +19,6 @@ import os
 import sys
 import tempfile
 import time
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -29,11 +27,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 from _timing import machine, time_in_turns
 
-from orbitlens.cli_lab import _one_thread
 from orbitlens.lab.config import NEEDS_POSITION, REFINEMENTS
 from orbitlens.lab.sweep import read_sweep, run_sweep
 from orbitlens.lab.training import build_model, rate_at, run_config, task_of, train, training_batch
 from orbitlens.model import quiet_transformers
+from orbitlens.workers import local_workers
 
 SECTIONS = ("loop", "refinements", "sweep", "compile")
 
@@ -195,7 +193,7 @@ def sweep(steps):
         file.write_text(SWEEP.format(steps=steps))
         plan = read_sweep(file)
         for workers in (1, cores):
-            pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_one_thread)
+            pool = local_workers(workers)
             list(pool.map(abs, range(4 * workers)))  # both sides start with their processes there
             began = time.perf_counter()
             run_sweep(plan, Path(folder) / str(workers), lambda pool=pool: pool)

@@ -9,8 +9,6 @@ from orbitlens.cli_output import JsonOption, is_number, progress_bar, stdout, wr
 from orbitlens.errors import InputError
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     from orbitlens.simulate.predict import Prediction
     from orbitlens.simulate.setup import Setup
     from orbitlens.simulate.system import System
@@ -271,6 +269,7 @@ def phase(
 ) -> None:
     """Sweep two parameters and map which regime each combination ends in."""
     from orbitlens.simulate.phase import Sweep, run_sweep
+    from orbitlens.workers import workers_of
 
     base = _setup(
         system=system,
@@ -287,12 +286,8 @@ def phase(
     )
     sweep = Sweep(base=base, x=_axis(x, "--x"), y=_axis(y, "--y"), n_seeds=seeds)
     list(sweep.setups())  # complains before anything runs
-    executor = _executor(workers, cluster)
-    try:
-        with progress_bar("sweeping") as report:
-            diagram = run_sweep(sweep, out, executor, progress=report)
-    finally:
-        executor.shutdown(wait=False, cancel_futures=True)
+    with workers_of(workers, cluster) as executor, progress_bar("sweeping") as report:
+        diagram = run_sweep(sweep, out, executor, progress=report)
     if json_file is not None:
         write_json(diagram.to_json(), json_file)
     if json_file is None or str(json_file) != "-":
@@ -322,12 +317,3 @@ def _axis(text: str, option: str) -> Any:  # noqa: ANN401 - an Axis, imported la
             f"{option} {text!r}: expected NAME=FROM:TO:N or NAME=A,B,C, such as beta=0.5:8:9."
         ) from error
     return Axis(name=name.strip().replace("-", "_"), values=numbers)
-
-
-def _executor(workers: int | None, cluster: str | None) -> "Executor":
-    from orbitlens.workers import cluster_client, local_workers
-
-    if cluster is None:
-        return local_workers(workers)
-    executor: Executor = cluster_client(cluster).get_executor()
-    return executor

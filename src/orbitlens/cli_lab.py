@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -155,8 +155,8 @@ def sweep(
     if workers is not None and workers < 1:
         raise InputError(f"--workers {workers}: expected at least 1.")
     plan = read_sweep(file, _settings(settings))
-    client = cluster_client(cluster) if cluster is not None else None
-    with progress_bar("sweeping") as report:
+    connected = nullcontext() if cluster is None else cluster_client(cluster)
+    with connected as client, progress_bar("sweeping") as report:
         result = run_sweep(plan, out.resolve(), lambda: _executor(workers, client), progress=report)
     if json_file is not None:
         write_json(result.to_json(), json_file)

@@ -1,5 +1,6 @@
 """The command `orbitlens study`: papers as executable claims, each with a verdict."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -84,6 +85,7 @@ def run(
     from orbitlens.studies.figure import check_packages
     from orbitlens.studies.registry import STUDIES, study_of
     from orbitlens.studies.store import writable_folder
+    from orbitlens.workers import workers_of
 
     chosen = list(STUDIES.values()) if name == "all" else [study_of(name)]
     settings = Settings(
@@ -97,16 +99,14 @@ def run(
         check_packages()
     writable_folder(out)
     quiet_transformers()
-    executor = _executor(cluster)
+    own = nullcontext() if cluster is None else workers_of(None, cluster)
     try:
-        results = [_run_one(study, settings, out, executor, fresh) for study in chosen]
+        with own as executor:
+            results = [_run_one(study, settings, out, executor, fresh) for study in chosen]
     except KeyboardInterrupt:
         kept = f"what is done is kept in {out}, and the same command resumes."
         stderr().print(kept, soft_wrap=True, markup=False)
         raise
-    finally:
-        if executor is not None:
-            executor.shutdown(wait=False, cancel_futures=True)
     data = [result.to_json() for result in results]
     files = _write(results, chosen, out, figures=figures)
     if json_file is not None:
@@ -122,15 +122,6 @@ def _run_one(
 
     with progress_bar(study.name) as report:
         return run_study(study, settings, out, executor=executor, progress=report, fresh=fresh)
-
-
-def _executor(cluster: str | None) -> "Executor | None":
-    if cluster is None:
-        return None
-    from orbitlens.workers import cluster_client
-
-    executor: Executor = cluster_client(cluster).get_executor()
-    return executor
 
 
 def _write(

@@ -6,7 +6,9 @@ each, and end with the one that started them, however that ended.
 
 import os
 import threading
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
 from multiprocessing import connection, get_context, parent_process
 from typing import Any
 
@@ -33,6 +35,24 @@ def _end_with_parent() -> None:
     assert parent is not None, "this runs in worker processes only"
     connection.wait([parent.sentinel])
     os._exit(1)
+
+
+@contextmanager
+def workers_of(n_workers: int | None, cluster: str | None) -> Iterator[Executor]:
+    """Give an executor for as long as it is needed; work that has not begun by then is dropped."""
+    if cluster is None:
+        pool = local_workers(n_workers)
+        try:
+            yield pool
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+        return
+    with cluster_client(cluster) as client:
+        executor: Executor = client.get_executor()
+        try:
+            yield executor
+        finally:
+            executor.shutdown(wait=False)
 
 
 def cluster_client(address: str) -> Any:  # noqa: ANN401 - a Client of Dask

@@ -13,6 +13,7 @@ from multiprocessing import get_context
 
 import pytest
 
+from orbitlens.cli import app
 from orbitlens.errors import InputError
 from orbitlens.simulate import phase
 from orbitlens.simulate.integrate import SimulationOptions, simulate
@@ -270,6 +271,19 @@ def test_a_dask_cluster_gives_the_same_diagram(tmp_path):
     ):
         there = run_sweep(SWEEP, tmp_path / "there", client.get_executor())
     assert here.cells == there.cells
+
+
+@pytest.mark.filterwarnings("ignore")  # of Dask's own start and stop
+def test_the_command_runs_on_a_cluster_and_lets_it_go(tmp_path):
+    distributed = pytest.importorskip("distributed", reason="Dask is an optional extra")
+    options = ["--x", "beta=1,2", "--y", "alignment=-1", "--tokens", "4", "--dim", "2"]
+    options += ["--until", "1", "--seeds", "1"]
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+    ) as cluster:
+        where = ["--out", str(tmp_path), "--cluster", cluster.scheduler_address]
+        app(["phase", *options, *where], standalone_mode=False)
+    assert len(cell_files(tmp_path)) == 2
 
 
 def test_progress_counts_cells_that_were_there_already(tmp_path):
