@@ -4,6 +4,7 @@ import csv
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -71,11 +72,15 @@ def test_csv_files_have_the_numbers_of_the_json(data_file, report_data, tmp_path
     } <= set(tables)
 
 
-def test_pictures_of_every_section_of_every_model(data_file, report_data, tmp_path):
+def test_pictures_of_every_section(report_data, tmp_path):
+    data = replace(report_data, models=report_data.models[:1]).to_json()
+    (tmp_path / "r.json").write_text(json.dumps(data))
     out = tmp_path / "png"
-    assert run("--data", data_file, "-o", tmp_path / "r.html", "--png", out).exit_code == 0
+    assert (
+        run("--data", tmp_path / "r.json", "-o", tmp_path / "r.html", "--png", out).exit_code == 0
+    )
     sections = ("heads", "depth", "agreement", "orbits", "order", "slices")
-    wanted = {f"{model.name}-{name}.png" for model in report_data.models for name in sections}
+    wanted = {f"{data['models'][0]['name']}-{name}.png" for name in sections}
     assert {file.name for file in out.iterdir()} == wanted
     for file in out.iterdir():
         assert file.read_bytes().startswith(b"\x89PNG")
