@@ -2,13 +2,13 @@
 
 import json
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
 from orbitlens.errors import InputError
-from orbitlens.studies.bench import Bench, Scale, Settings, scale_of
+from orbitlens.studies.bench import Bench, Scale, Settings, WorkerError, scale_of
 from orbitlens.studies.claim import Claim, Outcome, PaperVerdict, Side
 from orbitlens.studies.estimate import largest
 from orbitlens.studies.registry import STUDIES, study_of
@@ -149,6 +149,17 @@ def test_an_executor_is_used_where_one_is_given(tmp_path):
             bench.map(lambda number: 1 / number, [1, 0])
     assert not any(seen)
     assert steps[2] == 1.0
+
+
+def test_a_worker_that_dies_is_named_and_not_traced(tmp_path):
+    class Broken(Executor):
+        def submit(self, function, /, *arguments, **named):
+            future = Future()
+            future.set_exception(BrokenExecutor("gone"))
+            return future
+
+    with pytest.raises(WorkerError, match="the same command goes on"):
+        Bench(SMOKE, tmp_path, executor=Broken()).map(abs, [1, 2])
 
 
 @pytest.mark.parametrize(

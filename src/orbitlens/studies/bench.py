@@ -7,7 +7,7 @@ nothing but names and seeds (so that a resumed run draws the same numbers), and 
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Executor, as_completed
+from concurrent.futures import BrokenExecutor, Executor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,11 +16,15 @@ from typing import Any, TypeVar
 
 import torch
 
-from orbitlens.errors import InputError
+from orbitlens.errors import InputError, OrbitlensError
 from orbitlens.workers import local_workers
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
+
+
+class WorkerError(OrbitlensError):
+    """A process that did part of the work is gone."""
 
 
 class Scale(StrEnum):
@@ -133,7 +137,13 @@ class Bench:
             for future in pending:
                 future.cancel()
             raise
-        return [future.result() for future in pending]
+        try:
+            return [future.result() for future in pending]
+        except BrokenExecutor as error:
+            raise WorkerError(
+                "a worker process ended before its work was done (killed, or out of memory). What "
+                "is done is kept: the same command goes on from there."
+            ) from error
 
     def _one_by_one(self, function: Callable[[Item], Made], todo: list[Item]) -> Iterator[Made]:
         for k, item in enumerate(todo, 1):
