@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?=
+JOBS ?= 2
 BENCH_ARGS ?=
 
 BIN := $(VENV)/bin
@@ -23,7 +24,7 @@ demo: $(VENV)/.runtime  ## set up, then run the main job on a built-in example
 	@$(BIN)/orbitlens scan orbit-nano-rotary
 
 test: $(VENV)/.test  ## set up, then run the whole test suite
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
 
 check: lint types layers docs  ## lint, types, import layers, strict docs build
 
