@@ -20,8 +20,8 @@ help:  ## list the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1@\2/' | tr '@' '\t' | expand -t 16
 
 demo: $(VENV)/.runtime  ## set up, then run the main job on a built-in example
-	@$(BIN)/orbitlens demo
 	@$(BIN)/orbitlens scan orbit-nano-rotary
+	@$(BIN)/orbitlens demo
 
 test: $(VENV)/.test  ## set up, then run the whole test suite
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
