@@ -100,7 +100,7 @@ def _draw_panel(canvas: "Canvas", axes: "Axes", panel: Panel) -> None:
         axes.legend(
             loc="upper left",
             bbox_to_anchor=(-0.02, -0.17),
-            ncols=2 if len(named) in {2, 4} else 3,
+            ncols=max(1, min(3, 64 // (6 + max(len(layer.label) for layer in named)))),
             fontsize=7.5,
             frameon=False,
             labelcolor=INK,
