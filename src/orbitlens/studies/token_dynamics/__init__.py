@@ -9,7 +9,7 @@ from orbitlens.simulate.system import Mask
 from orbitlens.studies.bench import Scale, Settings
 from orbitlens.studies.result import StudyResult
 from orbitlens.studies.study import Measure, Study, run_study
-from orbitlens.studies.token_dynamics import flows, real, rotary, training
+from orbitlens.studies.token_dynamics import encodings, flows, real, rotary, training
 from orbitlens.studies.token_dynamics.claims import CLAIMS
 from orbitlens.studies.token_dynamics.figures import figures
 
@@ -39,9 +39,9 @@ STUDY = Study(
         "2a": partial(flows.conditions, twist=0.0, mask=Mask.FULL),
         "2b": flows.by_twist,
         "2c": partial(flows.conditions, twist=0.0, mask=Mask.CAUSAL),
-        "3a": flows.input_keeps_regime,
-        "3b": flows.reinjected_limit,
-        "4a": flows.rotary_voids,
+        "3a": encodings.input_keeps_regime,
+        "3b": encodings.reinjected_limit,
+        "4a": encodings.rotary_voids,
         "4b": rotary.closure_follows,
         "4c": rotary.slows_with_context,
         "4d": real.rotary_damps_heads,
