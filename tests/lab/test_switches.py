@@ -1,5 +1,7 @@
 """Every switch does what it says: read off weights and outputs, never off the config."""
 
+import math
+
 import pytest
 import torch
 
@@ -212,6 +214,20 @@ def test_patterns_are_the_weights_that_the_fused_softmax_uses():
     assert pattern.shape == (2, 4, 11, 11)
     torch.testing.assert_close(pattern.sum(-1), torch.ones(2, 4, 11).double())
     assert pattern.triu(1).abs().max() == 0
+
+
+def test_sinusoidal_positions_are_sines_and_cosines_and_are_not_trained():
+    table = tiny(position="sinusoidal").model.embed_positions.weight
+    width = table.shape[1]
+    for place in (0, 3, 10):
+        for k in (0, width // 2 - 1):
+            angle = place / 10000 ** (2 * k / width)
+            assert table[place, k].item() == pytest.approx(math.sin(angle), abs=1e-6)
+            assert table[place, width // 2 + k].item() == pytest.approx(math.cos(angle), abs=1e-6)
+    assert not table.requires_grad
+    learned = tiny(position="learned").model.embed_positions.weight
+    assert learned.requires_grad
+    assert (learned - table).abs().max() > 0.5
 
 
 @pytest.mark.parametrize("position", ["sinusoidal", "t5"])

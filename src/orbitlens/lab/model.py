@@ -22,7 +22,7 @@ from orbitlens.lab.block import OrbitBlock, make_norm
 from orbitlens.lab.config import OrbitConfig
 from orbitlens.lab.masks import Call, Surroundings
 from orbitlens.lab.patches import PatchEmbedding
-from orbitlens.lab.position import sinusoidal_table
+from orbitlens.lab.position import SinusoidalPositions
 from orbitlens.lab.refinements import ATTENTIONS, FreeMatrices, HeadScalars
 
 IGNORED = -100  # a target that is not judged
@@ -45,6 +45,8 @@ class OrbitPreTrainedModel(PreTrainedModel):
             nn.init.normal_(module.weight, std=std)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
+        elif isinstance(module, SinusoidalPositions):
+            initialization.copy_(module.weight, module.table())
         elif isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=std)
         elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
@@ -63,8 +65,6 @@ class OrbitPreTrainedModel(PreTrainedModel):
             initialization.copy_(module.weight, started.flatten(0, 1))
         elif isinstance(module, HeadScalars):
             nn.init.constant_(module.weight, module.start)
-        elif isinstance(module, OrbitModel):
-            module.reset_tables()
 
     def extra_loss(self) -> Tensor:
         """Return what a refinement adds to the loss: 0 for most."""
@@ -94,11 +94,10 @@ class OrbitModel(OrbitPreTrainedModel):
         is_image = config.image_size is not None
         self.embed_tokens = None if is_image else nn.Embedding(config.vocab_size, width)
         self.embed_patches = PatchEmbedding(config) if is_image else None
-        absolute = config.position in {"learned", "sinusoidal"}
         n_positions = config.n_patches + 1 if is_image else config.max_position_embeddings
-        self.embed_positions = nn.Embedding(n_positions, width) if absolute else None
-        if self.embed_positions is not None and config.position == "sinusoidal":
-            self.embed_positions.weight.requires_grad_(False)
+        tables = {"learned": nn.Embedding, "sinusoidal": SinusoidalPositions}
+        table = tables.get(config.position)
+        self.embed_positions = None if table is None else table(n_positions, width)
         n_buckets = config.relative_attention_num_buckets
         heads = config.num_attention_heads
         self.relative_bias = nn.Embedding(n_buckets, heads) if config.position == "t5" else None
@@ -119,13 +118,6 @@ class OrbitModel(OrbitPreTrainedModel):
     def set_input_embeddings(self, value: Any) -> None:  # noqa: ANN401
         """Replace the table of tokens."""
         self.embed_tokens = value
-
-    @torch.no_grad()
-    def reset_tables(self) -> None:
-        """Fill the fixed table of sinusoidal positions."""
-        if self.embed_positions is not None and self.config.position == "sinusoidal":
-            table = self.embed_positions.weight
-            initialization.copy_(table, sinusoidal_table(*table.shape).to(table))
 
     def forward(  # noqa: PLR0913 - as transformers has it
         self,

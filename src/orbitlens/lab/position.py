@@ -6,7 +6,7 @@ to scores. All take ids, so that equal ids take every encoding away (theory S3).
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from orbitlens.attention import t5_buckets
 from orbitlens.heads import alibi_slopes
@@ -21,6 +21,19 @@ def sinusoidal_table(n_positions: int, d_model: int) -> Float[Tensor, "position 
     frequency = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
     angle = torch.arange(n_positions, dtype=torch.float64)[:, None] * frequency
     return torch.cat([angle.sin(), angle.cos()], dim=-1)
+
+
+class SinusoidalPositions(nn.Embedding):
+    """The fixed table of sinusoidal positions; the model's initialisation fills it."""
+
+    def __init__(self, n_positions: int, d_model: int) -> None:
+        """Make a table that is not trained."""
+        super().__init__(n_positions, d_model)
+        self.weight.requires_grad_(False)
+
+    def table(self) -> Float[Tensor, "position d_model"]:
+        """Return what the table must hold."""
+        return sinusoidal_table(*self.weight.shape).to(self.weight)
 
 
 def rotary_angles(ids: Ids, *, d_rotary: int, base: float, dtype: torch.dtype) -> Angles:
