@@ -84,9 +84,10 @@ def page(result: StudyResult) -> str:
         "",
         f"Not shown by a pass: {result.gap}",
         "",
-        f'!!! note "Where the numbers come from"\n    Scale {result.scale}, {result.seeds} seeds, '
-        f"{proof.date}; {result.seconds / 60:.1f} minutes of measuring, training runs that were "
-        f"there before not counted; {proof.hardware}; {versions}. "
+        f'!!! note "Where the numbers come from"\n    Scale {result.scale}, '
+        f"{result.seeds} seeds from {result.base_seed} on, {proof.date}; "
+        f"{result.seconds / 60:.1f} minutes of measuring, training runs that were there "
+        f"before not counted; {proof.hardware}; {versions}. "
         f"Models beside the package's own: {', '.join(result.models) or 'none'}. "
         f"`orbitlens study run {result.study}` does it again.",
         "",
@@ -133,7 +134,8 @@ def _left_out(found: Finding) -> str:
 
 def _counts(result: StudyResult) -> str:
     core = [found.verdict for found in result.findings if found.claim.core]
-    parts = [f"{core.count(kind)} {kind.value}" for kind in Verdict if core.count(kind)]
+    words = {Verdict.HOLDS: "hold", Verdict.FAILS: "fail"}
+    parts = [f"{core.count(k)} {words.get(k, k.value)}" for k in Verdict if core.count(k)]
     return f"Of {len(core)} core claims: {', '.join(parts)}."
 
 

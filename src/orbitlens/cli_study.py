@@ -58,6 +58,10 @@ def run(
     seeds: Annotated[
         int, typer.Option(metavar="K", help="Seeds; 0: as many as the scale has.")
     ] = 0,
+    first_seed: Annotated[
+        int,
+        typer.Option(metavar="N", min=0, help="The first seed; others draw anew."),
+    ] = 0,
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Outcomes and figures; a rerun resumes.")
     ] = Path("out/studies"),
@@ -91,6 +95,7 @@ def run(
     settings = Settings(
         scale=scale_of(scale),
         seeds=seeds,
+        base_seed=first_seed,
         models=tuple(model or ()),
         text=None if text is None else str(text),
     )

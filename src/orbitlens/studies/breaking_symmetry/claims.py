@@ -182,7 +182,7 @@ CLAIMS: tuple[Claim, ...] = (
         side=Side.ABOVE,
         threshold=0.1,
         why="ten points of a hundred: an effect worth naming, and more than seeds differ by",
-        control="the same after a single step",
+        control="judged by the answers to other questions",
     ),
     Claim(
         key="6c",
@@ -193,7 +193,7 @@ CLAIMS: tuple[Claim, ...] = (
         threshold=0.1,
         why="the same ten points",
         core=False,
-        control="the same after a single step",
+        control="judged by the answers to other questions",
     ),
     Claim(
         key="6d",
@@ -204,6 +204,6 @@ CLAIMS: tuple[Claim, ...] = (
         threshold=0.1,
         why="the same ten points",
         core=False,
-        control="the same after a single step",
+        control="judged by the answers to other questions",
     ),
 )
