@@ -192,7 +192,7 @@ def identity(result: StudyResult) -> Figure:
         name="breaking-symmetry-slices",
         title="Which token does a slice stand for, with and without residual connections?",
         caption="How often a linear probe reads token j off the state above token k, on held-out "
-        "inputs of independent tokens; untrained causal models without encoding. A bright "
+        "inputs of independent tokens; untrained causal models without encoding. A dark "
         "diagonal: slice k stands for token k. Without residual connections states mix the tokens "
         "seen so far, and the first token wins.",
         panels=panels,
