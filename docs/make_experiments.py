@@ -16,6 +16,8 @@ import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
+from make_studies import shorter
+
 DOCS = Path(__file__).resolve().parent
 KEPT, PLANS = DOCS / "experiments", DOCS.parent / "experiments"
 
@@ -36,20 +38,10 @@ def keep(folder: Path) -> None:
             "plan": tomllib.loads(plan.read_text(encoding="utf-8")),
             "n_runs": len(data["runs"]),
             "failed": data["failed"],
-            "summary": _shorter(data["summary"]),
+            "summary": shorter(data["summary"]),
         }
         text = json.dumps(kept, indent=1, ensure_ascii=False)
         (KEPT / f"{plan.stem}.json").write_text(text + "\n", encoding="utf-8")
-
-
-def _shorter(value: object) -> object:
-    if isinstance(value, float):
-        return float(f"{value:.6g}")
-    if isinstance(value, list):
-        return [_shorter(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _shorter(item) for key, item in value.items()}
-    return value
 
 
 # --- tables ----------------------------------------------------------------------------------

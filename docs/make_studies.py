@@ -49,20 +49,20 @@ def keep(folder: Path) -> None:
             print(f"{file}: not there; the stored result stays as it is")
             continue
         data = json.loads(file.read_text(encoding="utf-8"))
-        text = json.dumps(_shorter(data), separators=(",", ":"), ensure_ascii=False)
+        text = json.dumps(shorter(data), separators=(",", ":"), ensure_ascii=False)
         (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
         for figure in study.figures(result_from_json(data)):
             (PICTURES / f"{figure.name}.png").write_bytes(png_of(figure))
 
 
-def _shorter(value: object) -> object:
+def shorter(value: object) -> object:
     """Return plain data with numbers of six digits: enough for a page and a picture."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, list):
-        return [_shorter(item) for item in value]
+        return [shorter(item) for item in value]
     if isinstance(value, dict):
-        return {key: _shorter(item) for key, item in value.items()}
+        return {key: shorter(item) for key, item in value.items()}
     return value
 
 

@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 from orbitlens.lab.judging import judge
 from orbitlens.lab.model import OrbitForCausalLM
 from orbitlens.lab.run import RunConfig, run_config, run_hash, task_of
 from orbitlens.lab.run_state import LOG, MODEL, RESULT
 from orbitlens.lab.tasks.text import TextTask
+from orbitlens.lab.tokenizer import character_tokenizer
 from orbitlens.lab.training import Tick, train
 
 POSITIONS = ("none", "learned", "rotary", "alibi")
@@ -46,19 +45,6 @@ STEPS = {"none": 2800}  # order has to be found in the mask first, which takes t
 HOME = Path(__file__).resolve().parents[1] / "src" / "orbitlens" / "lab" / "models"
 
 
-def tokenizer_of(task: TextTask) -> PreTrainedTokenizerFast:
-    """Return a tokenizer of single characters with the task's ids; unknown ones are dropped."""
-    vocabulary = {character: number for number, character in enumerate(task.characters)}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(pattern="\n", behavior="isolated")
-    tokenizer.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        model_max_length=task.context,
-        clean_up_tokenization_spaces=False,
-    )
-
-
 def config_of(position: str, text: Path) -> RunConfig:
     """Return the run of one model."""
     steps = STEPS.get(position, RECIPE["steps"])
@@ -72,7 +58,7 @@ def ship(config: RunConfig, run: Path, target: Path) -> None:
     model = OrbitForCausalLM.from_pretrained(run / MODEL, dtype=torch.float16)
     target.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(target)
-    tokenizer_of(task).save_pretrained(target)
+    character_tokenizer(task).save_pretrained(target)
     shutil.copyfile(run / LOG, target / "log.jsonl")
     rounded = OrbitForCausalLM.from_pretrained(target, dtype=torch.float32).eval()
     score = judge(rounded, task, split="test", n_examples=config.judged, batch=config.batch)

@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orbitlens.cli_output import JsonOption, is_number, progress_bar, stdout, write_json
+from orbitlens.cli_output import (
+    ClusterOption,
+    JsonOption,
+    WorkersOption,
+    is_number,
+    progress_bar,
+    stdout,
+    write_json,
+)
 from orbitlens.errors import InputError
 
 if TYPE_CHECKING:
@@ -259,12 +267,8 @@ def phase(
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Where cells are kept; a rerun resumes.")
     ] = Path("out/phase"),
-    workers: Annotated[
-        int | None, typer.Option(metavar="N", help="Processes; all cores if not given.")
-    ] = None,
-    cluster: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler to run on instead.")
-    ] = None,
+    workers: WorkersOption = None,
+    cluster: ClusterOption = None,
     json_file: JsonOption = None,
 ) -> None:
     """Sweep two parameters and map which regime each combination ends in."""

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orbitlens.cli_output import JsonOption, progress_bar, stderr, stdout, write_json
+from orbitlens.cli_output import (
+    ClusterOption,
+    JsonOption,
+    WorkersOption,
+    progress_bar,
+    stderr,
+    stdout,
+    write_json,
+)
 from orbitlens.errors import InputError, MissingPackageError
 
 if TYPE_CHECKING:
@@ -139,12 +147,8 @@ def sweep(
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Where runs are kept; a rerun resumes.")
     ] = Path("out/lab"),
-    workers: Annotated[
-        int | None, typer.Option(metavar="N", help="Processes; all cores if not given.")
-    ] = None,
-    cluster: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler to run on instead.")
-    ] = None,
+    workers: WorkersOption = None,
+    cluster: ClusterOption = None,
     json_file: JsonOption = None,
 ) -> None:
     """Train many models that differ in their settings, and compare them over seeds."""

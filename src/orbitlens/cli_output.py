@@ -4,10 +4,8 @@ Nothing heavy is imported before it is needed: `orbitlens --help` passes through
 """
 
 import json
-import os
 import re
 import sys
-import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orbitlens.errors import InputError
+from orbitlens.files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,6 +25,12 @@ JsonOption = Annotated[
     typer.Option("--json", metavar="FILE", help="Write the result as JSON; - prints it."),
 ]
 
+WorkersOption = Annotated[
+    int | None, typer.Option(metavar="N", help="Processes; all cores if not given.")
+]
+ClusterOption = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler to run on instead.")
+]
 NormaliseOption = Annotated[
     str, typer.Option(metavar="MEAN,STD", help="Of grey levels divided by 255.")
 ]
@@ -58,7 +63,7 @@ def write_json(data: dict[str, Any], file: Path) -> None:
         if file.exists() and not file.is_file():  # a device or a pipe: nothing to keep whole
             file.write_text(text + "\n", encoding="utf-8")
         else:
-            _replace(file.resolve(), text + "\n")
+            write_whole(file.resolve(), (text + "\n").encode())
     except OSError as error:
         raise InputError(f"{file}: the result cannot be written ({error}).") from error
 
@@ -70,21 +75,9 @@ def replace_file(file: Path, text: str) -> None:
         InputError: it cannot be written there.
     """
     try:
-        _replace(file.resolve(), text)
+        write_whole(file.resolve(), text.encode())
     except OSError as error:
         raise InputError(f"{file}: the result cannot be written ({error}).") from error
-
-
-def _replace(file: Path, text: str) -> None:
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=".orbitlens-")
-    draft = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        draft.chmod(0o644)
-        draft.replace(file)
-    finally:
-        draft.unlink(missing_ok=True)  # still there only where something failed
 
 
 def stdout() -> "Console":

@@ -35,6 +35,7 @@ from orbitlens.theory.certificates import head_certificates, layer_certificates
 from orbitlens.theory.maps import HeadMaps
 from orbitlens.theory.positional import frequency_energy, maps_in_context, rotary_effect
 from orbitlens.theory.rates import LayerDrift, head_rates, predicted_log_change
+from orbitlens.workers import torch_threads
 
 CHANCE = 3.0  # sigmas of alignment beyond which a head's tendency is not taken for chance
 SPECTRUM_LIMIT = 512  # widest sum of value maps whose whole spectrum is computed unasked
@@ -119,16 +120,11 @@ def _each(
     on busy ones it waits for a thread that has no core (measured: ten times slower). Two whole
     layers at once use two cores well, and are still small beside torch itself.
     """
-    n_threads = torch.get_num_threads()
-    if not narrow or n_threads == 1:
+    if not narrow or torch.get_num_threads() == 1:
         yield from map(function, places)
         return
-    torch.set_num_threads(1)
-    try:
-        with ThreadPoolExecutor(max_workers=2) as pool:
-            yield from pool.map(function, places)
-    finally:
-        torch.set_num_threads(n_threads)
+    with torch_threads(1), ThreadPoolExecutor(max_workers=2) as pool:
+        yield from pool.map(function, places)
 
 
 def _bytes_read(checkpoint: Checkpoint, places: list[tuple[Stack, int]]) -> int:

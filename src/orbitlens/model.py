@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 
 from orbitlens.errors import CheckpointError, InputError, MissingPackageError
+from orbitlens.workers import torch_threads
 
 SMALL_MODEL = 5_000_000  # parameters
 # Architectures of orbitlens itself. Their modules make themselves known to transformers; named
@@ -114,12 +115,8 @@ def quiet_transformers() -> None:
 @contextmanager
 def threads_for(n_parameters: int) -> Iterator[None]:
     """Run a small model on one thread: several wait for each other longer than they help."""
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1 if n_parameters < SMALL_MODEL else n_threads)
-    try:
+    with torch_threads(1 if n_parameters < SMALL_MODEL else torch.get_num_threads()):
         yield
-    finally:
-        torch.set_num_threads(n_threads)
 
 
 def first_line(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Who does work that splits into parts: processes of this machine, or a Dask cluster.
+"""Who does the work: processes of this machine, a Dask cluster, threads of torch.
 
 Enters: how many processes, or a scheduler's address. Leaves: an executor. Processes have one thread
 each, and end with the one that started them, however that ended.
@@ -20,6 +20,19 @@ def local_workers(n_workers: int | None = None) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(
         n_workers or os.cpu_count(), mp_context=get_context("spawn"), initializer=_settle_in
     )
+
+
+@contextmanager
+def torch_threads(n_threads: int) -> Iterator[None]:
+    """Keep torch to that many threads for a while."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(n_threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _settle_in() -> None:

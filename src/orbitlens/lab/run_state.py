@@ -6,7 +6,6 @@ file, written beside and renamed, so that a run killed at any moment goes on fro
 """
 
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from orbitlens.errors import TrainingError
+from orbitlens.files import write_whole
 
 STATE, LOG, RESULT, MODEL = "state.safetensors", "metrics.jsonl", "result.json", "model"
 
@@ -45,7 +45,7 @@ def write_state(folder: Path, state: State) -> None:
     tensors["losses"] = _owned(state.losses)
     names = ("step", "seconds", "cpu_seconds", "log_bytes")
     numbers = {name: getattr(state, name) for name in names}
-    write_whole(folder / STATE, save(tensors, {"state": json.dumps(numbers)}))
+    write_whole(folder / STATE, save(tensors, {"state": json.dumps(numbers)}), onto_disk=True)
 
 
 def _owned(value: Tensor) -> Tensor:
@@ -95,21 +95,6 @@ def restore_moments(optimizer: torch.optim.Optimizer, moments: dict[str, Tensor]
 
 
 # --- files -----------------------------------------------------------------------------------
-
-
-def write_whole(file: Path, data: bytes) -> None:
-    """Write a file whole or not at all, and onto the disk before it takes its name."""
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=".draft-")
-    draft = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        draft.chmod(0o644)
-        draft.replace(file)
-    finally:
-        draft.unlink(missing_ok=True)  # still there only where something failed
 
 
 def write_folder(folder: Path, write: Callable[[Path], object]) -> None:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from orbitlens.errors import InputError, OrbitlensError
+from orbitlens.files import write_whole
 from orbitlens.lab.run import RunConfig, RunResult, result_from_json, run_hash
-from orbitlens.lab.run_state import RESULT, write_whole
+from orbitlens.lab.run_state import RESULT
 from orbitlens.lab.summary import Row, summary_row
 from orbitlens.lab.sweep_file import Cell, Sweep, read_sweep
 from orbitlens.lab.training import read_result, train
@@ -157,7 +158,8 @@ class _Runs:
         file = self.folder / name / RESULT
         if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(file, (json.dumps(self.done[name].to_json(), indent=1) + "\n").encode())
+            text = json.dumps(self.done[name].to_json(), indent=1) + "\n"
+            write_whole(file, text.encode(), onto_disk=True)
 
     def _show(self) -> None:
         if self.progress is not None:

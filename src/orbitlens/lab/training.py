@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from orbitlens.errors import InputError, MissingPackageError, TrainingError
+from orbitlens.files import write_whole
 from orbitlens.lab.judging import convergence, judge
 from orbitlens.lab.recipe import (
     build_model,
@@ -45,7 +46,6 @@ from orbitlens.lab.run_state import (
     restore_moments,
     write_folder,
     write_state,
-    write_whole,
     writing,
 )
 from orbitlens.lab.tasks import Batch
@@ -142,7 +142,7 @@ class _Run:
                 self.path.mkdir(parents=True, exist_ok=True)
                 drop_drafts(self.path)
                 text = json.dumps(self.config.to_json(), indent=1) + "\n"
-                write_whole(self.path / "config.json", text.encode())
+                write_whole(self.path / "config.json", text.encode(), onto_disk=True)
         self.accelerator.wait_for_everyone()
 
     def _restore(self, state: State) -> None:
@@ -274,7 +274,7 @@ class _Run:
             with writing(self.path):
                 write_folder(self.path / MODEL, self._write_model)
                 text = json.dumps(result.to_json(), indent=1, allow_nan=False) + "\n"
-                write_whole(self.path / RESULT, text.encode())
+                write_whole(self.path / RESULT, text.encode(), onto_disk=True)
                 (self.path / STATE).unlink(missing_ok=True)
         if self.accelerator.trackers:
             self.accelerator.end_training()

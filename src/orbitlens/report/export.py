@@ -7,12 +7,12 @@ import csv
 import io
 import os
 import re
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from orbitlens.errors import InputError, MissingPackageError
+from orbitlens.files import write_whole
 from orbitlens.report.markup import Table
 from orbitlens.report.sections import SUMMARY, summary_row
 from orbitlens.report.tables import all_tables
@@ -53,7 +53,7 @@ def write_csv(data: Mapping[str, Any], folder: Path) -> list[Path]:
     files = []
     for name, text in csv_texts(data).items():
         files.append(folder / f"{name}.csv")
-        write_whole(files[-1], text.encode("utf-8"))
+        write_result(files[-1], text.encode("utf-8"))
     return files
 
 
@@ -112,7 +112,7 @@ def write_png(data: Mapping[str, Any], folder: Path) -> list[Path]:
     for k, model in enumerate(data["models"]):
         for section, image in model_pictures(model):
             files.append(folder / f"{file_name(model['name'], k)}-{section}.png")
-            write_whole(files[-1], image)
+            write_result(files[-1], image)
     return files
 
 
@@ -125,21 +125,13 @@ def file_name(name: str, k: int) -> str:
     return re.sub("[^A-Za-z0-9._-]+", "-", name).strip("-.") or f"model-{k + 1}"
 
 
-def write_whole(file: Path, content: bytes) -> None:
-    """Write a file beside its place and move it there.
+def write_result(file: Path, content: bytes) -> None:
+    """Write a file whole or not at all.
 
     Raises:
         InputError: it cannot be written.
     """
     try:
-        handle, name = tempfile.mkstemp(dir=file.parent, prefix=".orbitlens-")
-        draft = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(content)
-            draft.chmod(0o644)
-            draft.replace(file)
-        finally:
-            draft.unlink(missing_ok=True)  # still there only where something failed
+        write_whole(file, content)
     except OSError as error:
         raise InputError(f"{file}: the result cannot be written ({error}).") from error

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from orbitlens.report.data import read_report_json
-from orbitlens.report.export import write_whole
+from orbitlens.report.export import write_result
 from orbitlens.report.gather import gather
 from orbitlens.report.inputs import ReportOptions
 from orbitlens.report.page import render
@@ -45,7 +45,7 @@ class Report:
             InputError: it cannot be written there.
         """
         target = Path(file).resolve()
-        write_whole(target, self.html.encode("utf-8"))
+        write_result(target, self.html.encode("utf-8"))
         return target
 
 

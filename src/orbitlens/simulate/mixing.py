@@ -21,6 +21,7 @@ from torch import Tensor
 
 from orbitlens.simulate import loops
 from orbitlens.simulate.system import Mask, System
+from orbitlens.workers import torch_threads
 
 NARROW = 16  # widest head that the compiled loops take
 BLOCK = 128  # rows that are mixed together where tokens are hidden
@@ -70,11 +71,8 @@ class Mixing:
         if not self.compiled or self.n_threads == 1:
             yield
             return
-        torch.set_num_threads(1)
-        try:
+        with torch_threads(1):
             yield
-        finally:
-            torch.set_num_threads(self.n_threads)
 
     def __call__(self, q: Headed, k: Headed, v: Headed, scale: float) -> Headed:
         """Return what every token takes up, in each head; scores are scale q k + slope (j - i)."""

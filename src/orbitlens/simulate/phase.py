@@ -7,8 +7,6 @@ is: an interrupted sweep goes on where it stopped.
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, as_completed
 from dataclasses import asdict, dataclass, fields, replace
@@ -16,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from orbitlens.errors import InputError
+from orbitlens.files import write_whole
 from orbitlens.simulate.integrate import SimulationOptions, simulate
 from orbitlens.simulate.outcome import Fate, fate, log_sizes
 from orbitlens.simulate.predict import predict
@@ -186,7 +185,4 @@ def _read(file: Path) -> dict[str, float] | None:
 
 def _write(file: Path, data: dict[str, float]) -> None:
     """Write a cell whole or not at all."""
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=".cell-")
-    with os.fdopen(handle, "w", encoding="utf-8") as stream:
-        json.dump(data, stream, allow_nan=False)
-    Path(name).replace(file)
+    write_whole(file, json.dumps(data, allow_nan=False).encode())

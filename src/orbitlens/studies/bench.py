@@ -8,7 +8,6 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor, Executor, as_completed
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -165,14 +164,3 @@ class Bench:
         if self._own is not None:
             self._own.shutdown(wait=False, cancel_futures=True)
             self._own = None
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute on one thread: the models and systems of studies are small."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

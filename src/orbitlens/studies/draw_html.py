@@ -9,6 +9,7 @@ from typing import Any
 from orbitlens.studies.figure import (
     GRID,
     INK,
+    MAPS,
     MUTED,
     PAPER,
     Curve,
@@ -28,7 +29,6 @@ STYLE = (
     "body{font-family:system-ui,sans-serif;margin:1.5rem auto;max-width:1100px;padding:0 1rem;"
     f"color:{INK};background:{PAPER}}}h1{{font-size:1.3rem}}p{{color:{MUTED};line-height:1.5}}"
 )
-MAPS = {"sequential": "YlGnBu", "diverging": "RdBu"}
 
 
 def html_of(figure: Figure) -> str:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from orbitlens.studies.figure import (
     GRID,
     INK,
+    MAPS,
     MUTED,
     PAPER,
     Curve,
@@ -37,7 +38,6 @@ MARKERS = {
     "diamond": "D",
     "x": "X",
 }
-MAPS = {"sequential": "YlGnBu", "diverging": "RdBu"}
 WIDTH = 10.0  # inches
 DPI = 160
 

@@ -21,6 +21,7 @@ BLUE, ORANGE, GREEN, PINK, YELLOW, SKY = (
 )
 GREY, INK, MUTED, GRID, PAPER = "#8A8F98", "#22262E", "#636A75", "#E3E6EA", "#FFFFFF"
 PALETTE = (BLUE, ORANGE, GREEN, PINK, YELLOW, SKY)
+MAPS = {"sequential": "YlGnBu", "diverging": "RdBu"}  # plotly and matplotlib both know these
 
 
 @dataclass(frozen=True, kw_only=True)

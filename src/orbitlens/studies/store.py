@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from orbitlens import files
 from orbitlens.errors import InputError
 
 
@@ -49,23 +50,14 @@ def read_json(file: Path) -> dict[str, Any] | None:
 
 
 def write_bytes(file: Path, data: bytes) -> None:
-    """Write bytes beside their place, then rename the file.
+    """Write bytes whole or not at all.
 
     Raises:
         InputError: they cannot be written.
     """
-    draft: Path | None = None
     try:
-        handle, name = tempfile.mkstemp(dir=file.parent, prefix=".draft-")
-        draft = Path(name)
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-        draft.chmod(0o644)
-        draft.replace(file)
+        files.write_whole(file, data)
     except OSError as error:
         raise InputError(
             f"{file}: cannot be written ({error}). Make room, and run again."
         ) from error
-    finally:
-        if draft is not None:
-            draft.unlink(missing_ok=True)  # still there only where something failed

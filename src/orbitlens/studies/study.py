@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from orbitlens.errors import InputError
 from orbitlens.lab.zoo import zoo_names
-from orbitlens.studies.bench import Bench, Settings, one_thread
+from orbitlens.studies.bench import Bench, Settings
 from orbitlens.studies.claim import Claim, Finding, Outcome
 from orbitlens.studies.result import (
     StudyResult,
@@ -27,6 +27,7 @@ from orbitlens.studies.result import (
     provenance,
 )
 from orbitlens.studies.store import read_json, writable_folder, write_whole
+from orbitlens.workers import torch_threads
 
 if TYPE_CHECKING:
     from orbitlens.studies.figure import Figure
@@ -94,7 +95,7 @@ def run_study(
         step=lambda part: _report(progress, TICKS * len(findings) + round(TICKS * part), total),
     )
     try:
-        with one_thread():
+        with torch_threads(1):  # models and systems of studies are small
             for claim, file in files.items():
                 found = None if fresh else _stored(file, claim)
                 reused += found is not None
