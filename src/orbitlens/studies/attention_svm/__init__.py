@@ -1,0 +1,49 @@
+"""Transformers as support vector machines (arXiv 2308.16898): where does descent on attention go?"""
+
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from orbitlens.studies.attention_svm import choices, directions
+from orbitlens.studies.attention_svm.claims import CLAIMS
+from orbitlens.studies.attention_svm.figures import figures
+from orbitlens.studies.bench import Scale, Settings
+from orbitlens.studies.result import StudyResult
+from orbitlens.studies.study import Study, run_study
+
+STUDY = Study(
+    name="attention-svm",
+    title="Transformers as Support Vector Machines",
+    paper="arXiv 2308.16898",
+    question="Which of all separating matrices does gradient descent on attention choose, and does "
+    "it matter whether W or K and Q are trained?",
+    gap="One layer, one query a sample and a fixed head, on random tokens: the paper's own setting "
+    "(six samples of eight tokens in ten dimensions), not a trained transformer. Convergence is "
+    "seen after 1,500 steps, not proved; K and Q share one norm for their steps.",
+    claims=CLAIMS,
+    measures={
+        "1a": partial(directions.converges, kind="plain"),
+        "1b": directions.wrong_labels,
+        "1c": directions.unnormalised,
+        "2a": partial(directions.converges, kind="factored"),
+        "2b": directions.less_nuclear,
+        "3a": choices.saturates,
+        "4a": choices.picks_best,
+        "4b": choices.wider_is_better,
+        "5a": directions.lower_rank,
+        "5b": directions.optimal,
+        "5c": directions.classifier_agrees,
+        "6a": choices.order_is_nothing,
+    },
+    figures=figures,
+)
+
+
+def run(scale: Scale, seeds: int, generator: torch.Generator, *, folder: Path) -> StudyResult:
+    """Test all claims; `generator` gives the first seed."""
+    settings = Settings(scale=scale, seeds=seeds, base_seed=generator.initial_seed())
+    return run_study(STUDY, settings, folder)
+
+
+__all__ = ["CLAIMS", "STUDY", "figures", "run"]
