@@ -72,6 +72,52 @@ def test_controls_shuffled_tokens_and_an_untrained_twin(model_folder, ids_file, 
     assert now != data["twin"]["layers"][0]["attention"]["measured_log_change"]
 
 
+def test_mechanisms_are_told_in_words_a_table_and_json(model_folder, ids_file, tmp_path):
+    file = tmp_path / "t.json"
+    model = model_folder("llama-grouped")
+    result = run(model, "--tokens", ids_file, "--mechanisms", "--json", str(file))
+    assert result.exit_code == 0, result.output
+    assert all(len(line) <= 80 for line in result.output.splitlines())
+    assert "induction" in result.output
+    assert "the untrained twin's best" in " ".join(result.output.split())
+    assert "2.3" in result.output  # the last head has its row
+    data = json.loads(file.read_text())
+    assert data["twin"] is None  # --twin was not asked for
+    heads = data["mechanisms"]["heads"]
+    assert [(head["layer"], head["head"]) for head in heads] == [
+        (layer, head) for layer in range(3) for head in range(4)
+    ]
+    scores = {"induction", "previous", "saturation", "margin", "margin_share"}
+    assert all(isinstance(head[score], float) for head in heads for score in scores)
+    assert all(isinstance(head["twin"][score], float) for head in heads for score in scores)
+    assert {x["score"] for x in data["mechanisms"]["findings"]} == scores - {"margin_share"}
+    again = tmp_path / "again.json"
+    run(model, "--tokens", ids_file, "--mechanisms", "--json", str(again))
+    assert json.loads(again.read_text())["mechanisms"] == data["mechanisms"]
+    plain = tmp_path / "plain.json"
+    run(model, "--tokens", ids_file, "--json", str(plain))
+    assert json.loads(plain.read_text())["mechanisms"] is None
+
+
+def test_mechanisms_of_an_encoder_say_why_there_is_no_induction(model_folder, ids_file):
+    result = run(model_folder("bert"), "--tokens", ids_file, "--mechanisms")
+    assert result.exit_code == 0, result.output
+    words = " ".join(result.output.split())
+    assert "Induction was not measured: no causal mask" in words
+    assert "of 12 heads are more saturated" in words
+    assert all(len(line) <= 80 for line in result.output.splitlines())
+
+
+def test_a_large_model_shows_its_leading_heads_only(model_folder, ids_file, monkeypatch):
+    from orbitlens import terminal_trace
+
+    monkeypatch.setattr(terminal_trace, "MOST_HEADS", 6)
+    monkeypatch.setattr(terminal_trace, "MOST_OF_A_SCORE", 1)
+    result = run(model_folder("llama-grouped"), "--tokens", ids_file, "--mechanisms")
+    assert result.exit_code == 0, result.output
+    assert "of 12 heads: the best 1 of each score" in " ".join(result.output.split())
+
+
 REFUSED = [
     ("llama", ["--tokens", "1,2,99,4"], "99 is out of range"),
     ("llama", ["--tokens", "1,2,3"], "at least 4"),

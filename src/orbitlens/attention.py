@@ -5,13 +5,14 @@ weights and outputs that equal the model's own. This is the reference everything
 """
 
 import math
+from collections.abc import Iterable, Iterator
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from orbitlens._types import Tokens
-from orbitlens.checkpoint.model import NormKind, QKNormScope
+from orbitlens.checkpoint.model import NormKind, Position, QKNormScope
 from orbitlens.heads import AttentionLayer, Head, QKNorm, normalised
 from orbitlens.rotary import resolve_rotary, rotate
 
@@ -21,15 +22,26 @@ PerHeadPattern = Float[Tensor, "head tokens tokens"]
 
 def attention_pattern(layer: AttentionLayer, tokens: Tokens) -> PerHeadPattern:
     """Return p_ij of every head: the share of token j in what token i takes up; rows sum to 1."""
+    return attention_scores(layer, tokens).softmax(dim=-1)
+
+
+def attention_scores(layer: AttentionLayer, tokens: Tokens) -> PerHeadPattern:
+    """Return what the softmax of every head is taken of; -inf where token i may not see j."""
+    return next(context_scores(layer, [tokens]))
+
+
+def context_scores(layer: AttentionLayer, contexts: Iterable[Tokens]) -> Iterator[PerHeadPattern]:
+    """Yield the scores of one context after another; heads are unfolded once for all."""
     heads = list(layer)
-    queries, keys = _queries_and_keys(heads, tokens)
-    scores = queries @ keys.transpose(-1, -2) * layer.spec.scale
     softcap = layer.stack.softcap
-    if softcap is not None:
-        scores = softcap * torch.tanh(scores / softcap)
-    scores = scores + position_bias(layer, tokens.shape[0]).to(tokens.device)
-    visible = visible_tokens(layer, tokens.shape[0]).to(tokens.device)
-    return scores.masked_fill(~visible, -math.inf).softmax(dim=-1)
+    for tokens in contexts:
+        queries, keys = _queries_and_keys(heads, tokens)
+        scores = queries @ keys.transpose(-1, -2) * layer.spec.scale
+        if softcap is not None:
+            scores = softcap * torch.tanh(scores / softcap)
+        scores = scores + position_bias(layer, tokens.shape[0]).to(tokens.device)
+        visible = visible_tokens(layer, tokens.shape[0]).to(tokens.device)
+        yield scores.masked_fill(~visible, -math.inf)
 
 
 def attention_output(layer: AttentionLayer, tokens: Tokens) -> Tokens:
@@ -101,6 +113,8 @@ def position_bias(layer: AttentionLayer, n_tokens: int) -> Float[Tensor, "#head 
             causal=layer.stack.causal,
         )
         return layer.relative_bias[buckets].permute(2, 0, 1)
+    if layer.stack.position is not Position.ALIBI:
+        return torch.zeros(1, n_tokens, n_tokens, dtype=torch.float64)
     slopes = torch.tensor([head.alibi_slope for head in layer], dtype=torch.float64)
     # Behind a causal mask this is slope * j and a part of i alone, which cancels in the softmax.
     return -slopes[:, None, None] * offsets.double().abs()

@@ -3,6 +3,7 @@
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,7 +23,10 @@ from orbitlens.errors import InputError
 if TYPE_CHECKING:
     from orbitlens.checkpoint.model import Checkpoint
     from orbitlens.measure.inputs import Batch, Limits
+    from orbitlens.measure.mechanism_result import Mechanisms
     from orbitlens.measure.trace_result import Trace
+
+    Opened = tuple[Checkpoint, Any]  # with the running model
 
 DEFAULT_CONTEXT = 128
 Batches = Callable[[], "Iterator[Batch]"]
@@ -57,6 +61,10 @@ def trace(
     twin: Annotated[
         bool, typer.Option("--twin", help="Control: trace an untrained model of the same config.")
     ] = False,
+    mechanisms: Annotated[
+        bool,
+        typer.Option("--mechanisms", help="Induction, saturation, margin of heads; with a twin."),
+    ] = False,
     seed: Annotated[int, typer.Option(metavar="S", help="Seed of all that is random.")] = 0,
     json_file: JsonOption = None,
     save: Annotated[
@@ -89,23 +97,21 @@ def trace(
         batches = source.text(text)
     fit = source.text(fit_text) if fit_text is not None else None
     result = _run(checkpoint, running, batches, fit, seed, save)
-    if twin:
-        result = replace(result, twin=_twin(checkpoint, batches, fit, seed))
+    if twin or mechanisms:
+        with _untrained(checkpoint, seed) as control:
+            if twin:
+                result = replace(result, twin=_run(*control, batches, fit, seed, None))
+            if mechanisms:
+                pair = (checkpoint, running), control
+                scores = _mechanisms(pair, tokenizer, batches, limits, seed)
+                result = replace(result, mechanisms=scores)
     _show(result, json_file, save)
 
 
-def _positions(running: Any) -> int | None:  # noqa: ANN401
-    for name in ("max_position_embeddings", "max_seq_len", "seq_length"):
-        value = getattr(running.config, name, None)
-        if isinstance(value, int) and value > 0:
-            return value
-    return None
-
-
 def _limits(running: Any, context: int | None, batch: int, max_tokens: int) -> "Limits":  # noqa: ANN401
-    from orbitlens.measure.inputs import Limits
+    from orbitlens.measure.inputs import Limits, n_positions
 
-    most = _positions(running)
+    most = n_positions(running)
     if context is not None and most is not None and context > most:
         raise InputError(
             f"--context {context}: this model has {most} positions. Use --context {most} or less."
@@ -174,7 +180,7 @@ class _Source:
         return self.checkpoint.architecture.family in {"vit", "deit"}
 
     def _batches(self, contexts: "Iterator[list[int]]") -> "Iterator[Batch]":
-        from orbitlens.measure.inputs import id_batches, shuffled
+        from orbitlens.measure.inputs import id_batches, n_positions, shuffled
 
         if self.shuffle_seed is not None:
             contexts = shuffled(contexts, seed=self.shuffle_seed)
@@ -182,7 +188,7 @@ class _Source:
             contexts,
             self.limits,
             vocabulary=self.running.config.get_text_config().vocab_size,
-            positions=_positions(self.running),
+            positions=n_positions(self.running),
         )
 
 
@@ -226,14 +232,33 @@ def _save(collector: Any, result: "Trace", folder: Path) -> None:  # noqa: ANN40
     write_json(result.to_json(), folder / "trace.json")
 
 
-def _twin(checkpoint: "Checkpoint", batches: Batches, fit: Batches | None, seed: int) -> "Trace":
+@contextmanager
+def _untrained(checkpoint: "Checkpoint", seed: int) -> "Iterator[Opened]":
+    """Yield a model of the same config with fresh weights, and its checkpoint."""
     from orbitlens.checkpoint.load import load_checkpoint
     from orbitlens.model import fresh_twin
 
     with tempfile.TemporaryDirectory(prefix="orbitlens-") as folder:
         running = fresh_twin(checkpoint.path, seed=seed)
         running.save_pretrained(folder)
-        return _run(load_checkpoint(folder), running, batches, fit, seed, None)
+        yield load_checkpoint(folder), running
+
+
+def _mechanisms(
+    pair: "tuple[Opened, Opened]",
+    tokenizer: Any,  # noqa: ANN401
+    batches: Batches,
+    limits: "Limits",
+    seed: int,
+) -> "Mechanisms":
+    from orbitlens.measure.mechanisms import MechanismOptions, Subject, mechanisms
+
+    subject, twin = (Subject(checkpoint=opened[0], model=opened[1]) for opened in pair)
+    options = MechanismOptions(batch=limits.batch, seed=seed)
+    with progress_bar("scoring heads") as report:
+        return mechanisms(
+            subject, twin, batches, tokenizer=tokenizer, options=options, progress=report
+        )
 
 
 def _show(result: "Trace", json_file: Path | None, save: Path | None) -> None:

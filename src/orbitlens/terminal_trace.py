@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from orbitlens.measure.mechanism_result import THRESHOLDS, HeadMechanisms, Mechanisms, in_words
 from orbitlens.measure.reports import summary
 from orbitlens.measure.trace_result import LayerTrace, Trace
 from orbitlens.scan_result import Tendency
@@ -17,6 +18,8 @@ from orbitlens.terminal import STYLES, WIDTH
 
 BARS = "▁▂▃▄▅▆▇█"
 ASCII_BARS = ".:-=+*#@"
+MOST_HEADS = 40  # that a table shows one by one
+MOST_OF_A_SCORE = 8
 COURSES = {
     "mean_squared_distance": "pair distance²",
     "mean_norm": "token norm",
@@ -46,6 +49,8 @@ def trace_view(trace: Trace, console: Console) -> Iterator[RenderableType]:
         yield _courses(layers, console)
     if trace.twin is not None:
         yield Text(_twin_line(trace), style="not bold")
+    if trace.mechanisms is not None:
+        yield from mechanisms_view(trace.mechanisms)
     for flag in trace.flags:
         yield Text(f"note: {flag}")
     check = trace.self_check
@@ -54,6 +59,54 @@ def trace_view(trace: Trace, console: Console) -> Iterator[RenderableType]:
         f"{check.max_head_sum_error:.0e}; {check.dtype}; {trace.cost.seconds:.1f} s",
         style="dim",
     )
+
+
+def mechanisms_view(found: Mechanisms) -> Iterator[RenderableType]:
+    """Yield what the scores of heads say in words, then the table of them."""
+    yield Text("mechanisms", style="bold")
+    yield Padding(Text(" ".join(in_words(found))), (0, 0, 1, 0))
+    shown = _shown_heads(found)
+    yield Padding(_scores_table(shown), (0, 0, 1, 0))
+    if len(shown) < len(found.heads):
+        yield Text(
+            f"{len(shown)} of {len(found.heads)} heads: the best {MOST_OF_A_SCORE} of each score; "
+            "--json has all.",
+            style="dim",
+        )
+    for score, why in found.reasons.items():
+        yield Text(f"note: {score}: {why}")
+
+
+def _shown_heads(found: Mechanisms) -> list[HeadMechanisms]:
+    """Return all heads of a small model; of a large one, those that lead in some score."""
+    if len(found.heads) <= MOST_HEADS:
+        return list(found.heads)
+    chosen: set[str] = set()
+    for score in THRESHOLDS:
+        ranked = [head for head in found.heads if getattr(head, score) is not None]
+        ranked.sort(key=lambda head: -getattr(head, score))
+        chosen |= {head.name for head in ranked[:MOST_OF_A_SCORE]}
+    return [head for head in found.heads if head.name in chosen]
+
+
+def _scores_table(heads: Sequence[HeadMechanisms]) -> Table:
+    """Return one row a head: each score, and the twin's beside it."""
+    table = Table(box=None, padding=(0, 1), header_style="bold")
+    table.add_column("head")
+    for name in ("induction", "in front", "saturation", "margin"):
+        table.add_column(name, justify="right")
+        table.add_column("twin", justify="right", style="dim")
+    for head in heads:
+        cells = []
+        for score in THRESHOLDS:
+            digits = 1 if score == "margin" else 2
+            cells += [_score(getattr(one, score), digits) for one in (head, head.twin)]
+        table.add_row(head.name, *cells)
+    return table
+
+
+def _score(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
 
 
 def sparkline(values: Sequence[float], bars: str = BARS) -> str:

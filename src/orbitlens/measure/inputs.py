@@ -33,6 +33,15 @@ class Limits:
     max_tokens: int
 
 
+def n_positions(model: Any) -> int | None:  # noqa: ANN401 - of transformers
+    """Return the most tokens a model takes at once; None where its config sets no bound."""
+    for name in ("max_position_embeddings", "max_seq_len", "seq_length"):
+        value = getattr(model.config, name, None)
+        if isinstance(value, int) and value > 0:
+            return value
+    return None
+
+
 def read_text(file: Path | None) -> Iterator[str]:
     """Yield a text piece by piece, cut at the end of a line; the package's own passage for None."""
     if file is None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from orbitlens._shown import Shown
+from orbitlens.measure.mechanism_result import Mechanisms
 from orbitlens.scan_result import Cost, ModelInfo, plain
 
 
@@ -137,6 +138,7 @@ class Trace(Shown):
     self_check: SelfCheck
     cost: Cost
     flags: tuple[str, ...]
+    mechanisms: Mechanisms | None = None  # with --mechanisms
 
     def to_json(self) -> dict[str, Any]:
         """Return the trace as plain data, ready for `json.dumps`."""

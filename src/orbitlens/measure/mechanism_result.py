@@ -1,0 +1,184 @@
+"""Scores of mechanisms that papers describe, head by head, beside an untrained twin's.
+
+Enters: nothing (plain data). Leaves: frozen dataclasses, and what they say in words. A score that
+cannot be taken is None, and `Mechanisms.reasons` says why.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+# How far above the twin's largest score a head must be, set before any model was measured.
+THRESHOLDS = {"induction": 0.2, "previous": 0.2, "saturation": 0.2, "margin": 1.0}
+MOST_NAMED = 4  # heads in a sentence
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadScores:
+    """What one head does; chance is 0 for induction, previous and saturation."""
+
+    induction: float | None  # `repeated` less `reordered`; -1 to 1
+    induction_error: float | None  # standard error of that, over draws
+    repeated: float | None  # attention to what followed a token before; 0 to 1
+    reordered: float | None  # to the same places, where nothing repeats in order: the control
+    previous: float | None  # attention to the token in front, less an even share; -1 to 1
+    saturation: float | None  # 0: even; 1: softmax has reached its saturated limit
+    margin: float | None  # selected token's score less the next one's, mean over rows; nats
+    margin_share: float | None  # the same over the range of a row's scores; 0 to 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadMechanisms(HeadScores):
+    """One head of a model beside the same place in its untrained twin."""
+
+    stack: str
+    layer: int
+    head: int
+    twin: HeadScores
+
+    @property
+    def name(self) -> str:
+        """The head as "layer.head"; with the name of its stack for an encoder."""
+        place = f"{self.layer}.{self.head}"
+        return place if self.stack == "decoder" else f"{self.stack} {place}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepetitionLosses:
+    """Mean losses on random tokens, in nats a token."""
+
+    first: float  # first half: nothing to be known
+    repeated: float  # second half, which repeats the first
+    reordered: float  # second half of the control: the same tokens in another order
+
+    @property
+    def drop(self) -> float:
+        """What repetition in order saves: `reordered` less `repeated`."""
+        return self.reordered - self.repeated
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repetition:
+    """The sequences behind the induction score, and how well the model predicts them."""
+
+    n_draws: int
+    half: int  # tokens of each half
+    prefix: int  # special tokens in front
+    chance: float  # attention that an even head gives to one place; it cancels in `induction`
+    losses: RepetitionLosses | None  # None for a model that predicts no tokens
+    twin_losses: RepetitionLosses | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """Which heads have one score above the twin's largest by the threshold."""
+
+    score: str  # a name of `THRESHOLDS`
+    threshold: float
+    best: float
+    best_head: str
+    twin_largest: float
+    heads: tuple[str, ...]  # best first
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mechanisms:
+    """Scores of every head, and what follows from them."""
+
+    heads: tuple[HeadMechanisms, ...]
+    findings: tuple[Finding, ...]  # of the scores that could be taken
+    repetition: Repetition | None
+    reasons: Mapping[str, str]  # score -> why it could not be taken, everywhere or somewhere
+    n_contexts: int  # of text, for saturation and margin
+    max_attention_error: float  # of attention recomputed from the weights, relative
+
+    def finding(self, score: str) -> Finding | None:
+        """Return the finding of one score; None where it could not be taken."""
+        return next((found for found in self.findings if found.score == score), None)
+
+
+def findings(heads: Sequence[HeadMechanisms]) -> tuple[Finding, ...]:
+    """Return for every score the heads that exceed the twin's largest by its threshold."""
+    found = []
+    for score, threshold in THRESHOLDS.items():
+        own = [(getattr(head, score), head.name) for head in heads]
+        own = [(value, name) for value, name in own if value is not None]
+        twin = [getattr(head.twin, score) for head in heads]
+        twin = [value for value in twin if value is not None]
+        if not own or not twin:
+            continue
+        own.sort(key=lambda pair: -pair[0])
+        largest = max(twin)
+        found.append(
+            Finding(
+                score=score,
+                threshold=threshold,
+                best=own[0][0],
+                best_head=own[0][1],
+                twin_largest=largest,
+                heads=tuple(name for value, name in own if value >= largest + threshold),
+            )
+        )
+    return tuple(found)
+
+
+# --- in words --------------------------------------------------------------------------------
+
+
+def in_words(found: Mechanisms) -> list[str]:
+    """Return what the scores say, one sentence or two for each."""
+    sentences = [_induction(found), _copying(found), _selection(found)]
+    return [sentence for sentence in sentences if sentence]
+
+
+def _induction(found: Mechanisms) -> str:
+    result = found.finding("induction")
+    if result is None:
+        why = found.reasons.get("induction")
+        return f"Induction was not measured: {why}." if why else ""
+    beside = f"the untrained twin's best {result.twin_largest:.2f}"
+    if result.heads:
+        text = f"{_many(result.heads, 'induction head')}; the best reaches {result.best:.2f}, "
+    else:
+        text = f"No induction heads: the best, {result.best_head}, reaches {result.best:.2f}, "
+    return f"{text}{beside}, and {result.threshold} above that is asked.{_losses(found)}"
+
+
+def _losses(found: Mechanisms) -> str:
+    told = found.repetition
+    if told is None or told.losses is None or told.twin_losses is None:
+        return ""
+    return (
+        f" Loss on random tokens is {told.losses.drop:.2f} nats lower where they repeat in order "
+        f"(twin {told.twin_losses.drop:.2f})."
+    )
+
+
+def _copying(found: Mechanisms) -> str:
+    result = found.finding("previous")
+    if result is None:
+        return ""
+    beside = f"({result.best:.2f}, twin {result.twin_largest:.2f})"
+    if not result.heads:
+        return f"No head looks at the token in front; the nearest is {result.best_head} {beside}."
+    return f"{_many(result.heads, 'head')} look at the token in front, most so {beside}."
+
+
+def _selection(found: Mechanisms) -> str:
+    saturation, margin = found.finding("saturation"), found.finding("margin")
+    if saturation is None or margin is None:
+        why = found.reasons.get("saturation")
+        return f"Saturation and margin were not measured: {why}." if why else ""
+    n = len(found.heads)
+    return (
+        f"{len(saturation.heads)} of {n} heads are more saturated than the twin's most by "
+        f"{saturation.threshold} (most: {saturation.best_head}, {saturation.best:.2f}; twin "
+        f"{saturation.twin_largest:.2f}). {len(margin.heads)} select by a margin of "
+        f"{margin.threshold:g} nat more than any of the twin's (widest: {margin.best_head}, "
+        f"{margin.best:.1f} nats; twin {margin.twin_largest:.1f})."
+    )
+
+
+def _many(names: Sequence[str], what: str) -> str:
+    """Write "2 induction heads (1.3, 2.0)"; of many heads, the first few are named."""
+    listed = ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
+    return f"{len(names)} {what}{'s' if len(names) > 1 else ''} ({listed})"
