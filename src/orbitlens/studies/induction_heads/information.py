@@ -100,9 +100,9 @@ def _measured(bench: Bench, seed: int) -> dict[str, dict[str, Rows]]:
 def _measure(bench: Bench, seed: int) -> dict[str, dict[str, Rows]]:
     result: dict[str, dict[str, Rows]] = {"kept": {}, "shuffled": {}}
     for name, chain in CHAINS.items():
-        long = replace(chain, length=bench.pick(1000, 4000, 20_000))
+        long = replace(chain, length=bench.pick(500, 2000, 10_000))
         generator = bench.generator(f"information {name}", seed)
-        tokens = draw(long, bench.pick(100, 400, 2000), generator).tokens
+        tokens = draw(long, bench.pick(500, 2000, 5000), generator).tokens
         result["kept"][name] = _rows(long, tokens)
         result["shuffled"][name] = _rows(long, shuffled(tokens, generator))
     return result
