@@ -3,13 +3,17 @@
 import difflib
 
 from orbitlens.errors import InputError
+from orbitlens.studies.autoregression import STUDY as AUTOREGRESSION
 from orbitlens.studies.breaking_symmetry import STUDY as BREAKING_SYMMETRY
+from orbitlens.studies.induction_heads import STUDY as INDUCTION_HEADS
 from orbitlens.studies.study import Study
 from orbitlens.studies.token_dynamics import STUDY as TOKEN_DYNAMICS
 
 STUDIES: dict[str, Study] = {
     "token-dynamics": TOKEN_DYNAMICS,
     "breaking-symmetry": BREAKING_SYMMETRY,
+    "induction-heads": INDUCTION_HEADS,
+    "in-context-autoregression": AUTOREGRESSION,
 }
 
 

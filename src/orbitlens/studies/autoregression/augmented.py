@@ -140,7 +140,7 @@ def train(job: Job) -> dict[str, Any]:
         s = pool.s[torch.randint(len(pool.s), (BATCH,), generator=generator)]
         out = foretell(job, weights, *_read(job, s, generator), pool.basis)
         optimizer.zero_grad()
-        (out - s[:, -1]).square().sum(dim=-1).mean().backward()  # type: ignore[no-untyped-call]
+        (out - s[:, -1]).square().sum(dim=-1).mean().backward()
         optimizer.step()
         schedule.step()
     return _judge(job, pool, weights, generator)

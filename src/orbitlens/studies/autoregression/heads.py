@@ -63,7 +63,7 @@ def solve(task: Task) -> list[dict[str, Any]]:
     terms = _terms(task, N_ORDERS, generator)
     for _ in range(task.n_steps):
         optimizer.zero_grad()
-        _loss(task, parameters, terms, generator).sum().backward()  # type: ignore[no-untyped-call]
+        _loss(task, parameters, terms, generator).sum().backward()
         optimizer.step()
         schedule.step()
     return _best(task, parameters, generator)
