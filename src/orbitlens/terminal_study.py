@@ -37,8 +37,9 @@ def _grid(*, widths: Iterable[int | None]) -> Table:
 
 def list_view(studies: "Iterable[Study]") -> "Iterator[RenderableType]":
     """Yield a line a study."""
-    table = _grid(widths=(18, 18, None))
-    for study in studies:
+    shown = list(studies)
+    table = _grid(widths=(max(len(study.name) for study in shown), 18, None))
+    for study in shown:
         n_core = sum(claim.core for claim in study.claims)
         words = f"{study.question} {len(study.claims)} claims, {n_core} of them core."
         table.add_row(Text(study.name, style="bold"), Text(study.paper), Text(words))
