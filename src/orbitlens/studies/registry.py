@@ -6,6 +6,7 @@ from orbitlens.errors import InputError
 from orbitlens.studies.autoregression import STUDY as AUTOREGRESSION
 from orbitlens.studies.breaking_symmetry import STUDY as BREAKING_SYMMETRY
 from orbitlens.studies.induction_heads import STUDY as INDUCTION_HEADS
+from orbitlens.studies.memorization import STUDY as MEMORIZATION
 from orbitlens.studies.study import Study
 from orbitlens.studies.token_dynamics import STUDY as TOKEN_DYNAMICS
 
@@ -14,6 +15,7 @@ STUDIES: dict[str, Study] = {
     "breaking-symmetry": BREAKING_SYMMETRY,
     "induction-heads": INDUCTION_HEADS,
     "in-context-autoregression": AUTOREGRESSION,
+    "memorization": MEMORIZATION,
 }
 
 

@@ -3,14 +3,11 @@
 Enters: a result. Leaves: figures as data.
 """
 
-import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from orbitlens.studies.figure import (
     BLUE,
     GREEN,
-    GREY,
     ORANGE,
     PINK,
     Curve,
@@ -20,9 +17,9 @@ from orbitlens.studies.figure import (
     Panel,
     Points,
 )
+from orbitlens.studies.memorization.axes import Rows, decades, guide, marks, ticks
+from orbitlens.studies.memorization.figures_trained import trained
 from orbitlens.studies.result import StudyResult
-
-Rows = Sequence[Mapping[str, Any]]
 
 
 def figures(result: StudyResult) -> tuple[Figure, ...]:
@@ -43,7 +40,8 @@ def parameters(result: StudyResult) -> Figure:
         f"over the number of sequences. Slopes: construction {data['slope']:.2f} "
         f"({data['slope_per_log']:.2f} after division by log N), staircase "
         f"{data['plain_slope']:.2f}. Counting: fewer weights as long as the construction's "
-        "longest cannot hold the labels. Right: the same construction over the length of "
+        "longest cannot hold the labels. The staircase is the smaller one as long as N is small. "
+        "Right: the same construction over the length of "
         f"sequences; the slope with one label a token is {result.data('3b')['slope']:.2f}.",
         panels=(_over_number(result), _over_length(result)),
         height=4.0,
@@ -56,19 +54,17 @@ def _line(rows: Rows, x: str, y: str) -> tuple[list[float], list[float]]:
     return sorted(found), [found[key] for key in sorted(found)]
 
 
-def _guide(x: Sequence[float], first: float, power: float, label: str) -> Curve:
-    return Curve(
-        x=x,
-        y=[first * (value / x[0]) ** power for value in x],
-        colour=GREY,
-        dashed=True,
-        width=1.2,
-        label=label,
-    )
-
-
-def _ticks(values: Sequence[float]) -> list[tuple[float, str]]:
-    return [(value, f"{value:,.0f}") for value in values]
+def _trained_points(result: StudyResult) -> list[Layer]:
+    """Return the fewest parameters that training made do with, mean over seeds."""
+    rows = [row for found in result.data("5a")["searches"] for row in found if row["reached"]]
+    length = result.data("5a")["searches"][0][-1]["length"]
+    chosen = [row for row in rows if not row["each"] and row["length"] == length]
+    if not chosen:  # at smoke scale nothing is learned
+        return []
+    line = marks(chosen, "n_sequences", PINK, "")[0]
+    assert isinstance(line, Curve)
+    label = f"trained, {length} tokens"
+    return [Points(x=line.x, y=line.y, colour=PINK, symbol="diamond", size=7.0, label=label)]
 
 
 def _over_number(result: StudyResult) -> Panel:
@@ -80,15 +76,17 @@ def _over_number(result: StudyResult) -> Panel:
         layers=[
             Curve(x=x, y=plain, colour=ORANGE, label="staircase", markers=True),
             Curve(x=x, y=own, colour=BLUE, label="construction", markers=True),
-            _guide(x, own[0], 0.5, "∝ √N"),
+            guide(x, own[0], 0.5, "∝ √N"),
             Curve(x=x, y=bound, colour=GREEN, label="bound by counting", markers=True),
+            *_trained_points(result),
         ],
         title="8 tokens a sequence",
         x_label="sequences N",
         y_label="parameters",
         x_log=True,
         y_log=True,
-        x_ticks=_ticks(x),
+        x_ticks=ticks(x),
+        y_ticks=decades(own, plain, bound),
     )
 
 
@@ -101,14 +99,15 @@ def _over_length(result: StudyResult) -> Panel:
         layers=[
             Curve(x=x, y=own, colour=BLUE, label=f"one label a sequence, N = {many}", markers=True),
             Curve(x=x, y=each, colour=PINK, label=f"one label a token, N = {few}", markers=True),
-            _guide(x, each[0], 0.5, "∝ √n"),
+            guide(x, each[0], 0.5, "∝ √n"),
         ],
         title="longer sequences",
         x_label="tokens a sequence n",
         y_label="parameters",
         x_log=True,
         y_log=True,
-        x_ticks=_ticks(x),
+        x_ticks=ticks(x),
+        y_ticks=decades(own, each),
     )
 
 
@@ -138,14 +137,15 @@ def _bits_panel(result: StudyResult) -> Panel:
             Level(at=53.0, label="a float64 holds 53"),
             Curve(x=x, y=own, colour=BLUE, label="construction", markers=True),
             Curve(x=x, y=plain, colour=ORANGE, label="staircase", markers=True),
-            _guide(x, own[0], 0.5, "∝ √N"),
+            guide(x, own[0], 0.5, "∝ √N"),
         ],
         title="bits of the longest weight",
         x_label="sequences N",
         y_label="bits",
         x_log=True,
         y_log=True,
-        x_ticks=_ticks(x),
+        x_ticks=ticks(x),
+        y_ticks=decades(own, plain),
     )
 
 
@@ -157,7 +157,7 @@ def _floats_panel(result: StudyResult) -> Panel:
     for name, colour, label in (("float32", PINK, "float32"), ("float64", ORANGE, "float64")):
         layers.append(_spread(rows, name, colour, label))
     layers.append(_spread(shares, "share", BLUE, "whole numbers"))
-    ticks = _ticks(sorted({float(row["n_sequences"]) for row in rows}))
+    places = ticks(sorted({float(row["n_sequences"]) for row in rows}))
     return Panel(
         layers=layers,
         title="wrong labels",
@@ -165,7 +165,7 @@ def _floats_panel(result: StudyResult) -> Panel:
         y_label="share of wrong labels",
         x_log=True,
         y_range=(-0.04, 1.04),
-        x_ticks=ticks,
+        x_ticks=places,
     )
 
 
@@ -181,97 +181,6 @@ def _spread(rows: Rows, field: str, colour: str, label: str) -> Curve:
         colour=colour,
         label=label,
         markers=True,
-    )
-
-
-# --- trained networks ------------------------------------------------------------------------
-
-
-def trained(result: StudyResult) -> Figure:
-    """Draw the fewest parameters that were enough in training."""
-    found = [row for rows in result.data("5a")["searches"] for row in rows]
-    return Figure(
-        name="memorization-trained",
-        title="What training finds instead",
-        caption="The fewest trained parameters with which a transformer of one block gets 99 % of "
-        "random labels right, by bisection over its width; a mark a seed, lines through their "
-        "geometric means. Embeddings are random, fixed and not counted. Counting: 3 bits a label "
-        "over 32 a weight. "
-        "A triangle: even the widest model did not learn it.",
-        panels=(_trained_lengths(found), _trained_numbers(found)),
-        height=4.0,
-    )
-
-
-def _marks(rows: Rows, x: str, colour: str, label: str) -> list[Layer]:
-    """Return a mark a search, and a line through geometric means."""
-    layers: list[Layer] = []
-    for reached, symbol in ((True, "circle"), (False, "triangle-up")):
-        chosen = [row for row in rows if row["reached"] is reached]
-        if chosen:
-            layers.append(
-                Points(
-                    x=[float(row[x]) for row in chosen],
-                    y=[float(row["parameters"]) for row in chosen],
-                    colour=colour,
-                    symbol=symbol,
-                    size=5.5,
-                )
-            )
-    places = sorted({float(row[x]) for row in rows})
-    means = []
-    for place in places:
-        logs = [math.log(row["parameters"]) for row in rows if row[x] == place]
-        means.append(math.exp(sum(logs) / len(logs)))
-    return [Curve(x=places, y=means, colour=colour, label=label), *layers]
-
-
-def _trained_lengths(found: Rows) -> Panel:
-    layers: list[Layer] = []
-    for each, colour, what in ((False, BLUE, "a sequence"), (True, PINK, "a token")):
-        rows = [row for row in found if row["each"] is each]
-        n = rows[0]["n_sequences"]
-        chosen = [row for row in rows if row["n_sequences"] == n]
-        layers += _marks(chosen, "length", colour, f"one label {what}, N = {n}")
-    lengths = sorted({float(row["length"]) for row in found})
-    return Panel(
-        layers=layers,
-        title="longer sequences",
-        x_label="tokens a sequence n",
-        y_label="fewest parameters",
-        x_log=True,
-        y_log=True,
-        x_ticks=_ticks(lengths),
-    )
-
-
-def _trained_numbers(found: Rows) -> Panel:
-    length = found[-1]["length"]
-    rows = [row for row in found if not row["each"] and row["length"] == length]
-    marks = _marks(rows, "n_sequences", BLUE, "trained")
-    line = marks[0]
-    assert isinstance(line, Curve)
-    x, first = line.x, line.y[0]
-    return Panel(
-        layers=[
-            *marks,
-            _guide(x, first, 0.5, "∝ √N"),
-            Curve(
-                x=x,
-                y=[first * value / x[0] for value in x],
-                colour=ORANGE,
-                dashed=True,
-                width=1.2,
-                label="∝ N",
-            ),
-            Curve(x=x, y=[3 * n / 32 for n in x], colour=GREEN, label="bound by counting"),
-        ],
-        title=f"more sequences, {length} tokens each",
-        x_label="sequences N",
-        y_label="fewest parameters",
-        x_log=True,
-        y_log=True,
-        x_ticks=_ticks(x),
     )
 
 

@@ -228,7 +228,11 @@ def labels_need_more(bench: Bench) -> Outcome:
         Outcome(
             result=estimate.mean(slopes),
             control=estimate.largest([built], of="slopes of a construction"),
-            data={"lines": lines, "slopes": slopes, "constructed": built},
+            data={
+                "lines": [[list(pair) for pair in line] for line in lines],
+                "slopes": slopes,
+                "constructed": built,
+            },
         ),
     )
 
