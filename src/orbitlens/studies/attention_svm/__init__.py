@@ -1,4 +1,4 @@
-"""Transformers as support vector machines (arXiv 2308.16898): where does descent on attention go?"""
+"""Attention as a support vector machine (arXiv 2308.16898): where does descent go?"""
 
 from functools import partial
 from pathlib import Path

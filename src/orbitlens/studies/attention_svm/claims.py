@@ -113,8 +113,8 @@ CLAIMS: tuple[Claim, ...] = (
         key="5b",
         text="The solutions that directions are compared with are the best there are.",
         source="weak duality",
-        measured="largest relative gap between a solution's norm and the bound that its multipliers "
-        "prove",
+        measured="largest relative gap between a solution's norm and the bound that its "
+        "multipliers prove",
         side=Side.BELOW,
         threshold=1e-5,
         why="a hundred times finer than the tolerance of ranks",
@@ -136,7 +136,7 @@ CLAIMS: tuple[Claim, ...] = (
         key="6a",
         text="The order of tokens within a sample means nothing: W stays as it is.",
         source="theory: the loss is a sum over tokens, S1",
-        measured="largest relative change of W and K Qᵀ after descent on permuted tokens",
+        measured="largest relative change of W after descent on permuted tokens",
         side=Side.BELOW,
         threshold=1e-10,
         why="sums in another order differ by 1e-16 a step; a real difference is of order one",

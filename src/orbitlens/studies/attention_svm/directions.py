@@ -140,7 +140,9 @@ def unnormalised(bench: Bench) -> Outcome:
         )
         control.append(own_noise > other_noise)
         data[kind] = {"own": _rounded(own), "other": _rounded(other)}
-    outcome = Outcome(result=_share(torch.cat(nearer)), control=_share(torch.cat(control)), data=data)
+    outcome = Outcome(
+        result=_share(torch.cat(nearer)), control=_share(torch.cat(control)), data=data
+    )
     return judged(bench, outcome)
 
 

@@ -51,8 +51,8 @@ def directions(result: StudyResult) -> Figure:
         title="Descent on W and on (K, Q) go in different directions: each to the SVM of its norm",
         caption=f"Cosine between the trained matrix and the attention SVM for the tokens selected "
         f"at the end, {n} random problems; bands are one standard deviation over problems. Right: "
-        "at the end, one mark a problem, with two controls: the SVM of redrawn labels, and a "
-        "random matrix.",
+        "at the end, one mark a problem, with two controls: the SVM of labels drawn anew, and a "
+        "random matrix. Dotted: 0.97.",
         panels=panels,
         n_columns=3,
         height=3.6,
@@ -62,7 +62,7 @@ def directions(result: StudyResult) -> Figure:
 def _along(result: StudyResult, kind: str) -> Panel:
     data = result.data(KEYS[kind])
     x = [step + 1.0 for step in data["steps"]]
-    layers: list[Layer] = [Level(at=0.97, label="0.97")]
+    layers: list[Layer] = [Level(at=0.97)]
     for norm, (colour, label) in NORMS.items():
         mean, sd = data["curves"][norm]["mean"], data["curves"][norm]["sd"]
         layers.append(
@@ -87,8 +87,12 @@ def _along(result: StudyResult, kind: str) -> Panel:
 
 def _ends(result: StudyResult) -> Panel:
     layers: list[Layer] = [Level(at=0.97)]
-    rows = (("own", BLUE, "own norm"), ("other", ORANGE, "other norm"))
-    rows += (("redrawn", PINK, "labels redrawn"), ("random", GREY, "random matrix"))
+    rows = (
+        ("own", BLUE, "own norm"),
+        ("other", ORANGE, "other norm"),
+        ("redrawn", PINK, "labels drawn anew"),
+        ("random", GREY, "a random matrix"),
+    )
     for number, (name, colour, label) in enumerate(rows):
         x, y = [], []
         for place, kind in enumerate(KINDS):
@@ -176,9 +180,7 @@ def _rank_counts(result: StudyResult) -> Panel:
     for norm, (colour, label) in NORMS.items():
         counts = [data[norm].count(rank) / len(data[norm]) for rank in places]
         layers.append(
-            Curve(
-                x=[float(r) for r in places], y=counts, colour=colour, label=label, markers=True
-            )
+            Curve(x=[float(r) for r in places], y=counts, colour=colour, label=label, markers=True)
         )
     return Panel(
         layers=layers,
@@ -196,7 +198,7 @@ def _rank_counts(result: StudyResult) -> Panel:
 def selection(result: StudyResult) -> Figure:
     """Draw how attention saturates, and how often it selects the best token by width."""
     data = result.data("3a")
-    layers: list[Layer] = [Level(at=0.99, label="0.99")]
+    layers: list[Layer] = [Level(at=0.99)]
     layers += [
         Curve(
             x=[step + 1.0 for step in data["steps"]],
@@ -209,8 +211,9 @@ def selection(result: StudyResult) -> Figure:
     return Figure(
         name="attention-svm-selection",
         title="Attention saturates, and in more dimensions it selects the better tokens",
-        caption="Left: largest weight of softmax, mean over samples and problems. Right: share of "
-        "samples that select the best of their eight tokens; bars are 95 % intervals.",
+        caption="Left: largest weight of softmax, mean over samples and problems; dotted: 0.99. "
+        "Right: share of samples that select the best of their eight tokens, where chance is 1/8; bars "
+        "are 95 % intervals.",
         panels=(
             Panel(
                 layers=layers,
@@ -227,7 +230,7 @@ def selection(result: StudyResult) -> Figure:
 
 
 def _by_width(data: Mapping[str, Any]) -> Panel:
-    layers: list[Layer] = [Level(at=1 / 8, label="chance")]
+    layers: list[Layer] = []
     for kind, colour, shift in (("plain", BLUE, 0.98), ("factored", ORANGE, 1.02)):
         found = [share(right, n, of="samples") for right, n in data["counts"][kind]]
         x = [width * shift for width in data["widths"]]
@@ -249,7 +252,7 @@ def _by_width(data: Mapping[str, Any]) -> Panel:
         y_label="share of samples",
         x_log=True,
         x_ticks=[(float(w), str(w)) for w in data["widths"]],
-        y_range=(0.0, 1.06),
+        y_range=(0.7, 1.02),
     )
 
 
@@ -263,9 +266,10 @@ def plane(result: StudyResult) -> Figure:
     return Figure(
         name="attention-svm-plane",
         title="The smallest problem: the score of a token is its inner product with W z",
-        caption="Two samples of three tokens in the plane, one panel each. Curves: direction of W z "
-        "over the steps, from the start near the centre outwards (its length is that of the "
-        "logarithm of the step). Dashed rays: the SVM solutions. The selected token is ringed.",
+        caption="Two samples of three tokens in the plane, one panel each. Curves: direction of W "
+        "z over the steps, from the start near the centre outwards, as far out as the logarithm of "
+        "the step. Dashed rays: the SVM solutions. The token that is selected in the end has a "
+        "halo.",
         panels=panels,
         height=4.6,
     )

@@ -5,9 +5,11 @@ t but the selected a, in the Frobenius or the nuclear norm, with a proof that no
 numbers l >= 0 with |sum l (x_a - x_t) zᵀ| <= 1 in the dual norm bound every feasible W by sum l.
 """
 
+import importlib
 import importlib.util
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -68,7 +70,7 @@ def solve(
         MissingPackageError: the solver is not installed.
     """
     check_packages()
-    import cvxpy as cp
+    cp: Any = importlib.import_module("cvxpy")
 
     basis, reduced = _basis(queries)
     features = _features(tokens, reduced, chosen)

@@ -1,4 +1,4 @@
-"""Saturated transformers (arXiv 2106.16213): what does attention that averages over ties compute?"""
+"""Saturated transformers (arXiv 2106.16213): what does averaging over ties compute?"""
 
 from functools import partial
 from pathlib import Path

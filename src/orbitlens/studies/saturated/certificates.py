@@ -78,7 +78,7 @@ def train_hard(job: tuple[int, int, int, int]) -> Reader:
         said = reader(bits, straight_through)
         loss = torch.nn.functional.binary_cross_entropy_with_logits(said, majority(bits).float())
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
     return reader.double()
 
@@ -89,7 +89,7 @@ def trained_readers(bench: Bench) -> list[Reader]:
     def make() -> list[Reader]:
         seeds = list(bench.seeds)[: bench.pick(1, 4, 8)]
         jobs = [
-            (n, 11, bench.pick(40, 1500, 4000), bench.generator("hard", s).initial_seed())
+            (n, 11, bench.pick(40, 600, 4000), bench.generator("hard", s).initial_seed())
             for n in HEADS
             for s in seeds
         ]
@@ -220,9 +220,7 @@ def deeper_too(bench: Bench) -> Outcome:
                     balanced(random_stack(length, generator)(strings, hard)) for _ in range(n)
                 ]
             deep.append(_mean([least_certificate(table) for table in tables]))
-            shuffled = [
-                balanced(torch.rand(2**length, generator=generator)) for _ in range(n)
-            ]
+            shuffled = [balanced(torch.rand(2**length, generator=generator)) for _ in range(n)]
             noise.append(_mean([least_certificate(table) for table in shuffled]))
         ratios = [[value / need for value in deep], [value / need for value in noise]]
         for name, value in zip(curves, (_mean(deep), _mean(noise), float(need)), strict=True):

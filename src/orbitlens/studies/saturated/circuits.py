@@ -123,7 +123,7 @@ def _compile_place(circuit: Circuit, nodes: Sequence[int], layer: Layer, place: 
 def _pick(
     circuit: Circuit, nodes: Sequence[int], layer: Layer, place: int, bit: int, level: int
 ) -> int:
-    """Add gates for: the query has this bit, this score occurs and none above, the mean is enough."""
+    """Add gates for: the query has this bit, the score occurs, none above, the mean is enough."""
     scores = layer.scores[place, bit]
     top, bottom = layer.threshold.numerator, layer.threshold.denominator
     occurs = _sum_gate(circuit, nodes, (scores == level).astype(int))

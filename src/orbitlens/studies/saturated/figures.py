@@ -113,9 +113,7 @@ def certificates(result: StudyResult) -> Figure:
     layers: list[Layer] = [
         Curve(x=x, y=found["random"], colour=GREY, label="random functions", markers=True),
         Curve(x=x, y=found["majority"], colour=BLUE, label="majority: (n + 1) / 2", markers=True),
-        Curve(
-            x=x, y=found["hard, 2 layers"], colour=PINK, label="hard, two layers", markers=True
-        ),
+        Curve(x=x, y=found["hard, 2 layers"], colour=PINK, label="hard, two layers", markers=True),
     ]
     most = _most_bits(result)
     layers += [
@@ -236,8 +234,11 @@ def _powers(x: Sequence[float]) -> list[tuple[float, str]]:
 def _bits(result: StudyResult) -> Panel:
     data = result.data("5a")
     x = [float(n) for n in data["lengths"]]
-    names = (("doubling", GREY, "soft, weights 2^a"), ("two layers", PINK, "two layers, exact"))
-    names += (("saturated", BLUE, "saturated head"),)
+    names = (
+        ("doubling", GREY, "soft, weights 2^a"),
+        ("two layers", PINK, "two layers, exact"),
+        ("saturated", BLUE, "saturated head"),
+    )
     return Panel(
         layers=[
             Curve(
@@ -311,9 +312,7 @@ def learned(result: StudyResult) -> Figure:
     )
 
 
-def _far(
-    accuracies: dict[str, list[list[float]]], shown: dict[str, tuple[str, str]]
-) -> Panel:
+def _far(accuracies: dict[str, list[list[float]]], shown: dict[str, tuple[str, str]]) -> Panel:
     found = [estimate.mean([row[-1] for row in accuracies[name]]) for name in shown]
     forest = Forest(
         names=[label for _, label in shown.values()],

@@ -163,7 +163,7 @@ def train_and_test(job: Job) -> list[float]:
         wanted = strings.labels.float()
         loss = torch.nn.functional.binary_cross_entropy_with_logits(model(strings), wanted)
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
     model.eval()
     return [_accuracy(model, mean, job.tested, generator) for mean in MEANS]
@@ -188,7 +188,7 @@ def accuracies(bench: Bench) -> dict[str, list[list[float]]]:
             Job(
                 name=name,
                 seed=bench.generator(f"majority {name}", seed).initial_seed() % 2**31,
-                steps=bench.pick(5, 1500, 5000),
+                steps=bench.pick(5, 600, 5000),
                 batch=bench.pick(16, 64, 128),
                 tested=bench.pick(100, 1000, 5000),
             )

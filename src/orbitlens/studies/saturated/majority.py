@@ -56,7 +56,7 @@ def narrow_strings(n: int, length: int, generator: torch.Generator) -> Bits:
 
 
 def decides_majority(bench: Bench) -> Outcome:
-    """1a: strings that the head gets wrong, random ones and narrow ones; control: hard attention."""
+    """1a: strings that the head gets wrong, random and narrow ones; control: hard attention."""
     wrong: dict[str, list[int]] = {"saturated": [], "hard": []}
     n = bench.pick(100, 400, 2000)
     for length in LENGTHS:

@@ -70,7 +70,7 @@ def random_reader(
         torch.manual_seed(int(torch.randint(2**31, (1,), generator=generator)))
         reader = Reader(n_heads, width, torch.randn(length, width)).double()
     with torch.no_grad():
-        reader.query *= spread
+        reader.query.mul_(spread)
     return reader
 
 
