@@ -50,7 +50,7 @@ def random_batches(n_contexts=16, n_tokens=64, vocabulary=40):
     return (lambda: [{"input_ids": block} for block in ids.split(8)]), None
 
 
-def trained_on_repeats(folder, *, n_tokens=40, steps=1200, batch=32, seed=0):
+def trained_on_repeats(folder, *, n_tokens=40, steps=1500, batch=32, seed=0):
     """Train two layers on random tokens that repeat after 8 to 32: induction, learned."""
     rng = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
@@ -61,21 +61,23 @@ def trained_on_repeats(folder, *, n_tokens=40, steps=1200, batch=32, seed=0):
         num_attention_heads=4,
         max_position_embeddings=64,
         position="rotary",
+        rotary_base=100.0,
         initializer_range=0.1,
+        mlp=False,
     )
     model = OrbitForCausalLM(config).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.01)
     for step in range(steps):
         half = int(torch.randint(8, 33, (), generator=rng))
-        order = torch.rand(batch, n_tokens, generator=rng).argsort(dim=1)[:, :half]
-        ids = torch.cat([order, order], dim=1)
+        first = torch.randint(0, n_tokens, (batch, half), generator=rng)
+        ids = torch.cat([first, first], dim=1)
         labels = ids.clone()
         labels[:, : half + 1] = -100  # nothing in front tells what these are
         loss = model(ids, labels=labels).loss
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if step % 200 == 199:
+        if step % 500 == 499:
             print(f"  step {step + 1}: loss {loss.item():.3f}", flush=True)
     model.eval().save_pretrained(folder)
 

@@ -1,5 +1,6 @@
 """`orbitlens trace`: what it prints, what it writes, and what it refuses with exit code 2."""
 
+import io
 import json
 import os
 import subprocess
@@ -7,10 +8,13 @@ import sys
 
 import pytest
 import torch
+from rich.console import Console
 from typer.testing import CliRunner
 
 from orbitlens.cli import app
 from orbitlens.errors import InputError
+from orbitlens.measure.mechanism_result import HeadMechanisms, HeadScores, Mechanisms, findings
+from orbitlens.terminal_trace import mechanisms_view
 
 IDS = " ".join(str(3 + k % 30) for k in range(12))
 
@@ -42,6 +46,7 @@ def test_json_and_save_hold_what_the_docs_promise(model_folder, ids_file, tmp_pa
     assert result.exit_code == 0, result.output
     data = json.loads(json_file.read_text())
     assert {"layers", "agreement", "self_check", "cost"} <= set(data)
+    assert data["mechanisms"] is None  # was not asked for
     assert {"pearson", "spearman", "sign", "per_closure"} <= set(data["agreement"])
     layer = data["layers"][0]
     wanted = {"measured_log_change", "predicted_log_change", "simulated_log_change"}
@@ -91,12 +96,6 @@ def test_mechanisms_are_told_in_words_a_table_and_json(model_folder, ids_file, t
     assert all(isinstance(head[score], float) for head in heads for score in scores)
     assert all(isinstance(head["twin"][score], float) for head in heads for score in scores)
     assert {x["score"] for x in data["mechanisms"]["findings"]} == scores - {"margin_share"}
-    again = tmp_path / "again.json"
-    run(model, "--tokens", ids_file, "--mechanisms", "--json", str(again))
-    assert json.loads(again.read_text())["mechanisms"] == data["mechanisms"]
-    plain = tmp_path / "plain.json"
-    run(model, "--tokens", ids_file, "--json", str(plain))
-    assert json.loads(plain.read_text())["mechanisms"] is None
 
 
 def test_mechanisms_of_an_encoder_say_why_there_is_no_induction(model_folder, ids_file):
@@ -108,14 +107,39 @@ def test_mechanisms_of_an_encoder_say_why_there_is_no_induction(model_folder, id
     assert all(len(line) <= 80 for line in result.output.splitlines())
 
 
-def test_a_large_model_shows_its_leading_heads_only(model_folder, ids_file, monkeypatch):
-    from orbitlens import terminal_trace
-
-    monkeypatch.setattr(terminal_trace, "MOST_HEADS", 6)
-    monkeypatch.setattr(terminal_trace, "MOST_OF_A_SCORE", 1)
-    result = run(model_folder("llama-grouped"), "--tokens", ids_file, "--mechanisms")
-    assert result.exit_code == 0, result.output
-    assert "of 12 heads: the best 1 of each score" in " ".join(result.output.split())
+def test_a_large_model_shows_its_leading_heads_only():
+    heads = []
+    for layer in range(10):
+        for number in range(10):
+            value = (layer * 10 + number) / 1000
+            scores = HeadScores(
+                induction=value,
+                induction_error=0.0,
+                repeated=value,
+                reordered=0.0,
+                previous=-value,
+                saturation=value,
+                margin=value,
+                margin_share=value,
+            )
+            place = {"stack": "decoder", "layer": layer, "head": number}
+            heads.append(HeadMechanisms(**vars(scores), **place, twin=scores))
+    found = Mechanisms(
+        heads=tuple(heads),
+        findings=findings(heads),
+        repetition=None,
+        reasons={},
+        n_contexts=1,
+        max_attention_error=0.0,
+    )
+    console = Console(width=80, record=True, file=io.StringIO())
+    for part in mechanisms_view(found):
+        console.print(part)
+    shown = console.export_text()
+    assert "16 of 100 heads: the best 8 of each score" in shown
+    assert "9.9" in shown
+    assert "0.0 " in shown  # leads in the second score, from the other end
+    assert "5.5" not in shown
 
 
 REFUSED = [

@@ -17,6 +17,7 @@ from orbitlens.measure.induction import (
     half_length,
     half_losses,
     material,
+    met_in_text,
     obstacle,
     previous_token,
 )
@@ -152,3 +153,9 @@ def test_special_tokens_are_not_drawn_and_stand_in_front_as_the_model_knows_them
     assert given.positions == 64
     bare = config(vocab_size=8, bos_token_id=0, eos_token_id=[2, 3], pad_token_id=None)
     assert material(bare, None) == Material(ids=(1, 4, 5, 6, 7), prefix=(), positions=None)
+
+
+def test_tokens_of_the_text_are_drawn_where_there_are_enough():
+    assert met_in_text(GIVEN, set(range(20)), 12).ids == tuple(range(5, 20))
+    assert met_in_text(GIVEN, set(range(20)), 12).from_text
+    assert met_in_text(GIVEN, set(range(20)), 16) == GIVEN

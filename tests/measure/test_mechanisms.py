@@ -20,7 +20,7 @@ from orbitlens.scan_result import plain
 from tiny_models import CASES
 
 BY_NAME = {case.name: case for case in CASES}
-QUICK = MechanismOptions(n_draws=4, half=12)
+QUICK = MechanismOptions(n_draws=2, half=12, batch=2)
 
 
 def subject(folder, model=None):
@@ -39,7 +39,7 @@ def twin_of(tmp_path_factory):
     return make
 
 
-def ids(n_contexts=6, n_tokens=12, least=3, most=39):
+def ids(n_contexts=4, n_tokens=12, least=3, most=39):
     rng = torch.Generator().manual_seed(0)
     return torch.randint(least, most, (n_contexts, n_tokens), generator=rng)
 
@@ -110,7 +110,7 @@ def test_without_the_copying_layer_no_induction_is_found(by_hand, twin_of):
 # --- models that have nothing ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["llama-grouped", "gpt2", "bloom", "qwen3"])
+@pytest.mark.parametrize("name", ["llama-grouped", "bloom", "qwen3"])
 def test_an_untrained_model_never_stands_out_from_its_twin(model_folder, twin_of, name):
     folder = model_folder(name)
     found = mechanisms(twin_of(folder, 1), twin_of(folder, 2), batches, options=QUICK)
@@ -122,15 +122,24 @@ def test_an_untrained_model_never_stands_out_from_its_twin(model_folder, twin_of
     assert abs(found.repetition.losses.drop) < 0.2
 
 
-FAMILIES = [
-    "llama-grouped", "gpt2", "bert", "albert", "gpt_neox", "gemma2", "mistral", "t5", "vit",
-    "whisper", "opt-post-norm", "bloom",
-]  # fmt: skip
-CAUSAL = {"llama-grouped", "gpt2", "gpt_neox", "opt-post-norm", "bloom"}
+FAMILIES = {  # with a part of what is in the way of induction
+    "llama-grouped": None,
+    "gpt2": None,
+    "gpt_neox": None,
+    "opt-post-norm": None,
+    "bloom": None,
+    "mistral": "a half of 5 tokens",  # its sliding window
+    "gemma2": "a half of 4 tokens",
+    "bert": "no causal mask",
+    "albert": "no causal mask",
+    "t5": "encoder",
+    "whisper": "does not read tokens",
+    "vit": "does not read tokens",
+}
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_every_kind_of_model_is_scored(model_folder, name):
+@pytest.mark.parametrize(("name", "why"), FAMILIES.items())
+def test_every_kind_of_model_is_scored_or_told_why_not(model_folder, name, why):
     one = subject(model_folder(name))
     found = mechanisms(one, one, lambda: inputs(name), options=QUICK)
     stacks = one.checkpoint.architecture.stacks
@@ -139,24 +148,13 @@ def test_every_kind_of_model_is_scored(model_folder, name):
     assert all(0 <= head.saturation <= 1 and head.margin > 0 for head in found.heads)
     assert all(0 <= head.margin_share <= 1 for head in found.heads)
     measured = {head.induction is not None for head in found.heads}
-    assert measured == {name in CAUSAL}
-    assert ("induction" in found.reasons) == (name not in CAUSAL)
+    assert measured == {why is None}
+    assert (why or "nothing") in found.reasons.get("induction", "nothing")
     json.dumps(plain(found), allow_nan=False)
     # A model beside itself has nothing that the "twin" has not.
     assert all(result.heads == () for result in found.findings)
     for head in found.heads:
         assert head.twin == HeadScores(**{f.name: getattr(head, f.name) for f in fields(head.twin)})
-
-
-def test_reasons_name_what_is_in_the_way(model_folder):
-    said = {}
-    for name in ("bert", "t5", "vit", "mistral"):
-        one = subject(model_folder(name))
-        said[name] = mechanisms(one, one, lambda name=name: inputs(name)).reasons["induction"]
-    assert "no causal mask" in said["bert"]
-    assert "encoder" in said["t5"]
-    assert "does not read tokens" in said["vit"]
-    assert "a half of 5 tokens" in said["mistral"]  # its sliding window
 
 
 # --- how it is measured ----------------------------------------------------------------------
@@ -181,15 +179,15 @@ def test_scores_equal_those_of_the_models_own_attention(model_folder):
 def test_batch_size_and_padding_change_nothing(model_folder):
     one = subject(model_folder("llama-grouped"))
     single = mechanisms(one, one, lambda: batches(1), options=QUICK)
-    many = mechanisms(one, one, lambda: batches(6), options=replace(QUICK, batch=3))
+    many = mechanisms(one, one, lambda: batches(4), options=replace(QUICK, batch=1))
 
     def padded():
-        block = torch.cat([ids(), torch.full((6, 5), 2)], dim=1)
-        mask = torch.cat([torch.ones(6, 12), torch.zeros(6, 5)], dim=1).long()
+        block = torch.cat([ids(), torch.full((4, 5), 2)], dim=1)
+        mask = torch.cat([torch.ones(4, 12), torch.zeros(4, 5)], dim=1).long()
         return [{"input_ids": block, "attention_mask": mask}]
 
     behind = mechanisms(one, one, padded, options=QUICK)
-    assert single.n_contexts == many.n_contexts == behind.n_contexts == 6
+    assert single.n_contexts == many.n_contexts == behind.n_contexts == 4
     for a, b, c in zip(single.heads, many.heads, behind.heads, strict=True):
         for score in THRESHOLDS:
             assert getattr(a, score) == pytest.approx(getattr(b, score), abs=1e-5)
@@ -200,7 +198,8 @@ def test_half_precision_scores_are_near_those_of_float32(model_folder):
     folder = model_folder("llama-grouped")
     half = subject(folder, load_model(folder, dtype=torch.bfloat16)[0])
     rough = mechanisms(half, half, batches, options=QUICK)
-    exact = mechanisms(subject(folder), subject(folder), batches, options=QUICK)
+    whole = subject(folder)
+    exact = mechanisms(whole, whole, batches, options=QUICK)
     for a, b in zip(rough.heads, exact.heads, strict=True):
         assert a.saturation == pytest.approx(b.saturation, abs=0.05)
         assert a.induction == pytest.approx(b.induction, abs=0.05)

@@ -12,8 +12,8 @@ half of the same tokens in another order, no token in its old place: a head that
 fixed distance, or evenly, does the same on both, and an induction head does not.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -34,7 +34,8 @@ PerHead = Float[Tensor, " head"]
 class Material:
     """What sequences for a model can be made of."""
 
-    ids: tuple[int, ...]  # of tokens that are not special
+    ids: tuple[int, ...]  # of tokens to draw from
+    from_text: bool = False  # whether those are the tokens of the text, or all ordinary ones
     prefix: tuple[int, ...]  # what its tokenizer puts in front of a text
     positions: int | None  # most tokens of a sequence
 
@@ -69,6 +70,16 @@ def material(model: Any, tokenizer: Any | None) -> Material:  # noqa: ANN401 - o
         prefix = (special_tokens(tokenizer) or ([], []))[0]
     ids = tuple(i for i in range(size) if i not in special)
     return Material(ids=ids, prefix=tuple(prefix), positions=n_positions(model))
+
+
+def met_in_text(given: Material, met: Set[int], wanted: int) -> Material:
+    """Keep the tokens that the text has, where these are enough for a half as long as wanted.
+
+    A vocabulary holds tokens that training never met, such as single bytes; a head cannot know
+    them.
+    """
+    known = tuple(i for i in given.ids if i in met)
+    return replace(given, ids=known, from_text=True) if len(known) >= wanted else given
 
 
 def half_length(stacks: Sequence[Stack], given: Material, wanted: int) -> int:

@@ -63,6 +63,8 @@ class Repetition:
     n_draws: int
     half: int  # tokens of each half
     prefix: int  # special tokens in front
+    n_ids: int  # different tokens that draws are taken from
+    from_text: bool  # those of the text; or, where it has too few, all that are not special
     chance: float  # attention that an even head gives to one place; it cancels in `induction`
     losses: RepetitionLosses | None  # None for a model that predicts no tokens
     twin_losses: RepetitionLosses | None
@@ -148,8 +150,8 @@ def _losses(found: Mechanisms) -> str:
     if told is None or told.losses is None or told.twin_losses is None:
         return ""
     return (
-        f" Loss on random tokens is {told.losses.drop:.2f} nats lower where they repeat in order "
-        f"(twin {told.twin_losses.drop:.2f})."
+        f" Repeating in order changes the loss on random tokens by {-told.losses.drop:+.2f} nats "
+        f"(twin {-told.twin_losses.drop:+.2f})."
     )
 
 
@@ -157,10 +159,16 @@ def _copying(found: Mechanisms) -> str:
     result = found.finding("previous")
     if result is None:
         return ""
-    beside = f"({result.best:.2f}, twin {result.twin_largest:.2f})"
     if not result.heads:
-        return f"No head looks at the token in front; the nearest is {result.best_head} {beside}."
-    return f"{_many(result.heads, 'head')} look at the token in front, most so {beside}."
+        return (
+            f"No head looks at the token in front: the best, {result.best_head}, reaches "
+            f"{result.best:.2f}, the twin's {result.twin_largest:.2f}."
+        )
+    names = _many(result.heads, "head") + (" look" if len(result.heads) > 1 else " looks")
+    return (
+        f"{names} at the token in front; the best reaches {result.best:.2f}, the twin's "
+        f"{result.twin_largest:.2f}."
+    )
 
 
 def _selection(found: Mechanisms) -> str:

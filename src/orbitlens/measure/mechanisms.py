@@ -27,6 +27,7 @@ from orbitlens.measure.induction import (
     half_length,
     half_losses,
     material,
+    met_in_text,
     obstacle,
     previous_token,
 )
@@ -86,28 +87,41 @@ def mechanisms(
         progress: called with what is done and what there is to do.
     """
     chosen = options or MechanismOptions()
-    stacks = subject.checkpoint.architecture.stacks
-    given = material(subject.model, tokenizer)
-    why = obstacle(subject.model, stacks, given, chosen.half)
-    sequences = None
-    if why is None:
-        half = half_length(stacks, given, chosen.half)
-        rng = torch.Generator().manual_seed(chosen.seed)
-        sequences = draw_sequences(given, half=half, n_draws=chosen.n_draws, generator=rng)
-    readings: list[_Reading] = []
-    for done, one in enumerate((subject, twin)):
-        reading = _Reading(one)
+    own, other = _Reading(subject), _Reading(twin)
+    for done, reading in enumerate((own, other)):
         reading.read_text(batches())
-        if sequences is not None:
-            reading.read_sequences(sequences, chosen.batch)
-        readings.append(reading)
-        if progress is not None:
-            progress(done + 1, 2)
-    return _assembled(readings[0], readings[1], sequences, why)
+        _report(progress, done + 1)
+    stacks = subject.checkpoint.architecture.stacks
+    given = met_in_text(material(subject.model, tokenizer), own.met, chosen.half)
+    why = obstacle(subject.model, stacks, given, chosen.half)
+    if why is not None:
+        return _assembled(own, other, None, {"induction": why, "previous": why})
+    half = half_length(stacks, given, chosen.half)
+    rng = torch.Generator().manual_seed(chosen.seed)
+    sequences = draw_sequences(given, half=half, n_draws=chosen.n_draws, generator=rng)
+    for done, reading in enumerate((own, other)):
+        reading.read_sequences(sequences, chosen.batch)
+        _report(progress, done + 3)
+    repetition = Repetition(
+        n_draws=chosen.n_draws,
+        half=half,
+        prefix=len(given.prefix),
+        n_ids=len(given.ids),
+        from_text=given.from_text,
+        chance=own.chance,
+        losses=own.losses,
+        twin_losses=other.losses,
+    )
+    return _assembled(own, other, repetition, {})
+
+
+def _report(progress: Progress | None, done: int) -> None:
+    if progress is not None:
+        progress(done, 4)
 
 
 def _assembled(
-    own: "_Reading", twin: "_Reading", sequences: Sequences | None, why: str | None
+    own: "_Reading", twin: "_Reading", repetition: Repetition | None, reasons: dict[str, str]
 ) -> Mechanisms:
     heads = tuple(
         HeadMechanisms(
@@ -120,7 +134,6 @@ def _assembled(
         for place in own.sums
         for h, scores in enumerate(own.scores(place))
     )
-    reasons = {} if why is None else {"induction": why, "previous": why}
     without = [head.name for head in heads if head.saturation is None]
     if without:
         told = (
@@ -132,16 +145,6 @@ def _assembled(
         reasons["attention"] = (
             f"attention recomputed from the weights is {own.error:.0%} off what the model "
             "computed, so these are not quite its scores"
-        )
-    repetition = None
-    if sequences is not None:
-        repetition = Repetition(
-            n_draws=sequences.repeated.shape[0],
-            half=sequences.half,
-            prefix=sequences.prefix,
-            chance=own.chance,
-            losses=own.losses,
-            twin_losses=twin.losses,
         )
     return Mechanisms(
         heads=heads,
@@ -172,6 +175,7 @@ class _Reading:
             for kind in ("repeated", "reordered", "previous")
         }
         self.n_contexts = 0
+        self.met: set[int] = set()  # tokens of the text
         self.chance = 0.0
         self.losses: RepetitionLosses | None = None
         self.error = 0.0
@@ -190,6 +194,8 @@ class _Reading:
 
             self._run(full, add, mask)
             self.n_contexts += next(iter(batch.values())).shape[0]
+            if "input_ids" in batch:
+                self.met |= set(batch["input_ids"].unique().tolist())
         if self.n_contexts == 0:
             raise InputError(
                 "the text is too short: not one context of it could be run. Give a longer text, or "
