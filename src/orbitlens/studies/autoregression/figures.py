@@ -47,13 +47,18 @@ def solutions(result: StudyResult) -> Figure:
     for label, found in data["examples"].items():
         n_heads = len(found["a"])
         panels += [
-            _table(_scaled(found["c"], found["p"][-1]), f"{label}: C · p_T", "k", "coordinate i"),
+            _table(
+                _scaled(found["c"], found["p"][-1]),
+                f"{label}: C · p_T",
+                "coordinate k",
+                "coordinate i",
+            ),
             _table(_overlaps(found), f"overlap of {n_heads} heads", "B of head", "A of head"),
             _weights(found["p"]),
         ]
     return Figure(
         name=f"{NAME}-solutions",
-        title="What attention learns of s_{t+1} = W s_t",
+        title="What attention learns of sₜ₊₁ = W sₜ",
         caption="Solutions of zero loss, first seed. Unitary W, d heads: C is the identity, heads "
         "are orthogonal, and only the last place counts: W is read off s_T and s_{T−1}. Orthogonal "
         "W, d/2 heads: blocks of ones and the ratio −½ make 2 cos θ s_T − s_{T−1}.",
@@ -134,9 +139,9 @@ def heads(result: StudyResult) -> Figure:
             label="1 − 2H/d",
         ),
     ]
-    for key, colour, label in (
-        ("circle", BLUE, "unitary W"),
-        ("pairs", ORANGE, "orthogonal W"),
+    for key, colour, label, width in (
+        ("circle", BLUE, "unitary W", 9.0),
+        ("pairs", ORANGE, "orthogonal W", 5.5),
     ):
         flat = [(at, loss) for at, row in zip(x, data["losses"][key], strict=True) for loss in row]
         lines.append(
@@ -145,7 +150,7 @@ def heads(result: StudyResult) -> Figure:
                 y=[loss for _, loss in flat],
                 colour=colour,
                 label=label,
-                size=6.5,
+                size=width,
             )
         )
     return Figure(
@@ -205,14 +210,14 @@ def places(result: StudyResult) -> Figure:
         name=f"{NAME}-places",
         title="The −½ rule, and the family it belongs to",
         caption="Orthogonal W. Left: the ratio of the last two weights of places; below d heads it "
-        "is −½, with d heads (grey) it is free. Right: with d heads it follows from C, a point a "
-        "row of C and seed.",
+        "is −½, with d heads (grey) it is free. Right: with d heads it follows from C, the map "
+        "between coordinates; a point a row of C and seed.",
         panels=(
             Panel(
                 layers=layers,
                 title="ratio by number of heads",
                 x_label="heads H",
-                y_label="p_{T−1} / p_T",
+                y_label="weight of place T − 1 over that of T",
                 x_ticks=[(float(name), name) for name in ratios],
             ),
             Panel(
@@ -228,7 +233,7 @@ def places(result: StudyResult) -> Figure:
                 ],
                 title="the family, H = d",
                 x_label="−C_ij / (C_ii + C_ij)",
-                y_label="p_{T−1} / p_T",
+                y_label="weight of place T − 1 over that of T",
             ),
         ),
         height=3.3,

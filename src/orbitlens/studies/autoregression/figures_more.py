@@ -113,7 +113,7 @@ def gradient_step(result: StudyResult) -> Figure:
     ticks = [(float(k), name) for k, name in enumerate(settings)]
     return Figure(
         name=f"{NAME}-gradient-step",
-        title="Attention on (0, s_t, s_{t−1}), and one step of gradient descent",
+        title="Attention on tokens (0, sₜ, sₜ₋₁), and one step of gradient descent",
         caption="With the theorem's structure attention is the step of best length; with all "
         "entries free it does better than the step, in a slightly other direction. A point a seed. "
         "Right: what one step leaves, by the number of tokens.",
@@ -143,7 +143,7 @@ def _lengths(result: StudyResult) -> Panel:
         ],
         title="error of the best step",
         x_label="tokens in the context, T",
-        y_label="squared error of s_{T+1}, |s| = 1",
+        y_label="squared error, |s| = 1",
         x_log=True,
         x_ticks=[(value, str(int(value))) for value in x],
         y_range=(0.0, 1.0),

@@ -73,8 +73,8 @@ CLAIMS: tuple[Claim, ...] = (
         key="3d",
         text="In the third stage the scale a of the second layer's attention grows throughout.",
         source=PAPER,
-        measured="factor by which a grew, 0 if it ever fell back by more than one step; the least "
-        "over runs",
+        measured="factor by which a grew under plain gradient descent, 0 if it ever fell; the "
+        "least over runs",
         side=Side.ABOVE,
         threshold=100.0,
         why="from 0.01 to 1, where matches first weigh e times as much as others",

@@ -12,7 +12,6 @@ from orbitlens.studies.figure import (
     GREY,
     ORANGE,
     PINK,
-    SKY,
     Curve,
     Figure,
     Heat,
@@ -26,7 +25,6 @@ from orbitlens.studies.result import StudyResult
 
 CHAINS = {"a": "{1, 2}", "b": "{1, 3}"}
 PARENTS = {"a": (1, 2), "b": (1, 3)}
-HEADS = (BLUE, GREEN, PINK, SKY, ORANGE)
 
 
 def figures(result: StudyResult) -> tuple[Figure, ...]:
@@ -159,19 +157,30 @@ def _losses(data: Mapping[str, Any], title: str) -> Panel:
         layers.append(Curve(x=x, y=stage["loss"], colour=colour, label=label, width=2.4))
         start = x[-1] + 1.0
     test = data["test"]["plain"][0]
-    for key, label in (("unigram", "counting tokens"), ("ngram", "n-grams"), ("law", "the law")):
-        layers.append(Level(at=test[key], label=label))
+    layers += [
+        Level(at=test["unigram"], label="counting tokens"),
+        Level(at=test["ngram"], label="counting n-grams"),
+        Curve(
+            x=[0.0, start],
+            y=[test["law"]] * 2,
+            colour=GREY,
+            dashed=True,
+            width=1.2,
+            label="knowing the law",
+        ),
+    ]
+    top = max(test["unigram"], *(max(stage["loss"]) for stage in data["stages"]))
     return Panel(
         layers=layers,
         title=title,
         x_label="step, stage after stage",
         y_label="nats",
-        y_range=(0.0, 1.05 * max(max(stage["loss"]) for stage in data["stages"])),
+        y_range=(0.0, 1.12 * top),
     )
 
 
 def _scales(result: StudyResult) -> Panel:
-    layers: list[Layer] = [Level(at=1.0, label="a hundred times the start")]
+    layers: list[Layer] = [Level(at=1.0, label="100 × the start")]
     for letter, name in CHAINS.items():
         stage = result.data(f"3{letter}")["stages"][2]
         colour = BLUE if letter == "a" else PINK

@@ -90,7 +90,7 @@ def _together(curve: Mapping[str, Any], title: str) -> Panel:
     rows = (
         ("selected", ORANGE, "selector: share of the parents' set"),
         ("copied", GREEN, "copier: weight on the lag"),
-        ("a", BLUE, f"classifier: a, of {top:.2g}"),
+        ("a", BLUE, f"classifier: a / {top:.2g}"),
     )
     layers: list[Layer] = []
     for (key, colour, label), at in zip(rows, curve["times"], strict=True):
@@ -135,8 +135,8 @@ def _bars(rows: Sequence[Mapping[str, Any]], kind: str, title: str) -> Panel:
     return Panel(
         layers=layers,
         title=title,
-        x_label="set of lags",
+        x_label="lags in the set",
         y_label="information",
-        x_ticks=[(float(k), ",".join(map(str, row["lags"]))) for k, row in enumerate(rows)],
+        x_ticks=[(float(k), "".join(map(str, row["lags"]))) for k, row in enumerate(rows)],
         y_range=(0.0, 1.08 * max(row[kind] for row in rows)),
     )

@@ -1,12 +1,15 @@
 """One model, trained in three stages or all at once, and judged on sequences it never saw.
 
 Enters: a `Job`, plain enough for another process. Leaves: plain data: what was selected, where
-heads look, how a grew, and losses beside those of counting. Every stage is normalised gradient
-descent on one part of the weights, on all contexts: the path of gradient flow at another pace.
+heads look, how a grew, and losses beside those of counting. A stage is gradient descent on one part
+of the weights, on all contexts. Selector and copier take normalised steps, the path of gradient
+flow at another pace. The classifier has one number, and steps of one length would make it grow
+where there is nothing to learn: it takes plain ones.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -36,7 +39,7 @@ from orbitlens.studies.induction_heads.model import (
     similarity,
 )
 
-RATES = {"c": 0.004, "w": 0.1, "a": 0.2}  # lengths of a step, by stage
+RATES = {"c": 0.004, "w": 0.1, "a": 0.5}  # of the stages; for a, times the gradient
 LOOKS = 60  # points of a curve that are kept
 LONG, LESS_FIXED = 400, 0.3  # context and alpha that no model was trained on
 
@@ -79,7 +82,8 @@ def learn(job: Job) -> dict[str, Any]:
     looks: list[list[Look]] = []
     begun = lag_weights(weights.w)
     for part, steps in zip(("c", "w", "a"), job.steps, strict=True):
-        weights, seen = descend(job, weights, counts, (part,), [RATES[part]] * steps)
+        rates = [RATES[part]] * steps
+        weights, seen = descend(job, weights, counts, (part,), rates, plain=part == "a")
         looks.append(seen)
     return {
         "shares": shares(weights.c).tolist(),
@@ -127,42 +131,52 @@ def learn_at_once(job: Job) -> dict[str, Any]:
 
 def joint_rates(n_steps: int) -> list[float]:
     """Return lengths of steps, growing from a fraction of the first c to that of the slow a."""
-    top, bottom = 0.03, 0.002
+    top, bottom = 0.02, 0.002
     return [bottom * (top / bottom) ** (k / max(1, n_steps - 1)) for k in range(n_steps)]
 
 
 def descend(
-    job: Job, weights: Weights, counts: Counts, parts: Sequence[str], rates: Sequence[float]
+    job: Job,
+    weights: Weights,
+    counts: Counts,
+    parts: Sequence[str],
+    rates: Sequence[float],
+    *,
+    plain: bool = False,
 ) -> tuple[Weights, list[Look]]:
     """Return weights whose named parts went down the loss, and a look before each step."""
     leaves = {part: getattr(weights, part).clone().requires_grad_() for part in parts}
     moving = replace(weights, **leaves)
+    step = _plain_step if plain else normalised_step
     looks = []
     for rate in rates:
         for leaf in leaves.values():
             leaf.grad = None
         loss = mean_loss(job.chain, moving, job.degree, counts)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         looks.append(_look(moving, float(loss.detach())))
-        normalised_step(leaves.values(), rate)
+        step(leaves.values(), rate)
     return replace(weights, **{name: leaf.detach() for name, leaf in leaves.items()}), looks
+
+
+@torch.no_grad()
+def _plain_step(parameters: Iterable[Tensor], rate: float) -> None:
+    for parameter in parameters:
+        assert parameter.grad is not None, "backward was called just before"
+        parameter -= rate * parameter.grad
 
 
 # --- what is read off ------------------------------------------------------------------------
 
 
 def growth(a: Sequence[float]) -> float:
-    """Return how many times larger a became; 0 if it ever fell back by more than a step.
+    """Return how many times larger a became; 0 if it ever fell.
 
     >>> growth([0.01, 0.2, 1.0]), growth([0.01, 1.0, 0.5])
     (100.0, 0.0)
     """
-    top = a[0]
-    for value in a:
-        top = max(top, value)
-        if value < top - 1.01 * RATES["a"]:
-            return 0.0
-    return a[-1] / a[0]
+    fell = any(later < earlier for earlier, later in pairwise(a))
+    return 0.0 if fell else a[-1] / a[0]
 
 
 def first_time(values: Sequence[float], level: float) -> int:

@@ -186,7 +186,7 @@ def comes_in_order(bench: Bench) -> Outcome:
     """4a: share of runs of all weights at once in which the stages follow each other."""
     seeds = list(bench.seeds)[: bench.pick(1, 4, 8)]
     places = [(chain, seed) for chain in CHAINS for seed in seeds]
-    what = {"joint": bench.pick(10, 1500, 6000)}
+    what = {"joint": bench.pick(10, 2000, 8000), "n_train": bench.pick(100, 1500, 10_000)}
     done = bench.map(learn_at_once, [job_of(bench, c, s, what) for c, s in places])
     right = sum(_in_order(run["times"]) for run in done)
     outcome = Outcome(
