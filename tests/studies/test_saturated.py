@@ -109,7 +109,7 @@ def test_least_certificates_of_known_functions():
 
 def test_training_improves_a_hard_reader_but_not_beyond_its_certificate():
     strings, truth = all_strings(11), majority(all_strings(11))
-    before, after = (certificates.train_hard((1, 11, steps, 5)) for steps in (0, 300))
+    before, after = (certificates.train_hard((1, 11, steps, 5)) for steps in (0, 120))
     wrong = [certificates._wrong(reader, strings, truth) for reader in (before, after)]
     inside = majority(certificates.completions(11, certificates.restriction(after, 11)))
     assert wrong[1] < wrong[0]
@@ -121,8 +121,8 @@ def test_straight_through_is_hard_forward_and_soft_backward():
     weights = straight_through(scores)
     assert weights.tolist() == pytest.approx([1.0, 0.0])
     weights[0].backward()
-    soft = torch.softmax(scores.detach(), dim=0)
-    assert scores.grad.tolist() == pytest.approx([soft[0] * soft[1], -soft[0] * soft[1]])
+    slope = float(torch.softmax(scores.detach(), dim=0).prod())
+    assert scores.grad.tolist() == pytest.approx([slope, -slope])
 
 
 # --- circuits --------------------------------------------------------------------------------

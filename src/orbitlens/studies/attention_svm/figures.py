@@ -212,8 +212,8 @@ def selection(result: StudyResult) -> Figure:
         name="attention-svm-selection",
         title="Attention saturates, and in more dimensions it selects the better tokens",
         caption="Left: largest weight of softmax, mean over samples and problems; dotted: 0.99. "
-        "Right: share of samples that select the best of their eight tokens, where chance is 1/8; bars "
-        "are 95 % intervals.",
+        "Right: share of samples that select the best of their eight tokens, where chance is 1/8; "
+        "bars are 95 % intervals.",
         panels=(
             Panel(
                 layers=layers,

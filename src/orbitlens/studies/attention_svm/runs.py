@@ -44,7 +44,7 @@ class Runs:
 
 def n_problems(bench: Bench) -> int:
     """Return how many problems a seed has."""
-    return bench.pick(4, 25, 100)
+    return bench.pick(3, 25, 100)
 
 
 def joined(parts: list[Problems]) -> Problems:

@@ -93,10 +93,14 @@ class Layer:
 
 
 def random_layer(length: int, generator: np.random.Generator, threshold: Fraction) -> Layer:
-    """Return a layer whose scores are small numbers: of both bits, plus one of both places."""
+    """Return a layer of small numbers: of both bits, plus those of places.
+
+    The two bits never have the same value, or the layer might say the same of all strings.
+    """
     content = generator.integers(-1, 2, (1, 2, 1, 2))
     place = generator.integers(-1, 2, (length, 1, length, 1))
-    values = generator.integers(-2, 3, (1, 2)) + generator.integers(-1, 2, (length, 1))
+    bits = generator.permutation([-generator.integers(0, 3), generator.integers(1, 3)])
+    values = bits + generator.integers(-1, 2, (length, 1))
     return Layer(scores=content + place, values=values, threshold=threshold)
 
 

@@ -61,20 +61,26 @@ def same_function(bench: Bench) -> Outcome:
     """
     n = bench.pick(12, 50, 200)
     lengths = bench.pick((4, 8), (4, 8, 12), (4, 8, 12, 14))
-    found, control = [], []
+    found, control, varying = [], [], 0
     for number in range(n):
         length, depth = lengths[number % len(lengths)], 1 + number % 2
         layers = draw_layers(bench, f"layers {number}", length, depth)
         strings = all_strings(length)
         said = compiled(layers).evaluate(strings.numpy())
         found.append(_differing(said, run_layers(layers, strings, saturated)))
+        varying += bool((said != said[0]).any())
         if length == lengths[-1]:
             control.append(_differing(said, run_layers(layers, strings, hard)))
         bench.step((number + 1) / n)
     return Outcome(
         result=estimate.largest(found, of="circuits"),
         control=estimate.largest(control, of="circuits"),
-        data={"circuits": n, "lengths": list(lengths), "control": control},
+        data={
+            "circuits": n,
+            "varying": varying,  # those that do not say the same of all strings
+            "lengths": list(lengths),
+            "control": control,
+        },
     )
 
 
