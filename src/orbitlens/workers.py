@@ -1,4 +1,4 @@
-"""Who does the work: processes of this machine, a Dask cluster, threads of torch.
+"""Who does the work: processes of this machine, a Dask cluster, threads of torch and NumPy.
 
 Enters: how many processes, or a scheduler's address. Leaves: an executor. Processes have one thread
 each, and end with the one that started them, however that ended.
@@ -9,8 +9,11 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from multiprocessing import connection, get_context, parent_process
 from typing import Any
+
+from threadpoolctl import ThreadpoolController
 
 from orbitlens.errors import InputError, MissingPackageError
 
@@ -33,6 +36,21 @@ def torch_threads(n_threads: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def numpy_threads(n_threads: int) -> Iterator[None]:
+    """Keep NumPy's matrix products to that many threads for a while.
+
+    Theirs spin on after a product, on the cores that other threads are to run on.
+    """
+    with _thread_pools().limit(limits=n_threads, user_api="blas"):
+        yield
+
+
+@cache
+def _thread_pools() -> ThreadpoolController:
+    return ThreadpoolController()  # looking for them takes milliseconds
 
 
 def _settle_in() -> None:

@@ -71,15 +71,18 @@ class AttentionField:
             x = x / lengths(x)
         q, k, v = self._projected(x.to(self._dtype), log_scale)
         scale = min(system.beta * math.exp(min(2 * log_scale, 640.0)), LARGEST_LOGIT)
-        mixed = self._mix(q, k, v, scale)
-        out = (mixed.transpose(0, 1).reshape(self.n_tokens, -1) @ self._out).to(x.dtype)
+        mixed = self._mix(q, k, v, scale).mT.reshape(-1, self.n_tokens)  # the loops' own layout
+        out = (mixed.mT @ self._out).to(x.dtype)
         if system.drift is not None:
             out = out + system.drift * math.exp(-log_scale)
         return out
 
     def _projected(self, x: Tokens, log_scale: float) -> tuple[Tensor, Tensor, Tensor]:
         h, r = self.system.n_heads, self.system.d_head
-        q, k, v = (x @ self._in).view(self.n_tokens, 3, h, r).permute(1, 2, 0, 3)
+        if self._mix.compiled:  # tokens as columns, as the loops take them
+            q, k, v = (self._in.mT @ x.mT).view(3, h, r, self.n_tokens).mT
+        else:
+            q, k, v = (x @ self._in).view(self.n_tokens, 3, h, r).permute(1, 2, 0, 3)
         shrink = math.exp(-log_scale)
         if self.system.b_q is not None:
             q = q + self.system.b_q[:, None, :].to(q) * shrink

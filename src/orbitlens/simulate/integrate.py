@@ -23,6 +23,7 @@ from orbitlens.simulate.fields import checked_positions, lengths
 from orbitlens.simulate.outcome import describe_end
 from orbitlens.simulate.system import Geometry, System
 from orbitlens.trajectory import Event, Status, Trajectory
+from orbitlens.workers import numpy_threads, torch_threads
 
 TIGHT = 1e-5  # tolerance from which the 8th-order method pays
 SPREAD_LIMIT = math.log(1e4)  # of scores: beyond, tokens are on their way out and change chart
@@ -184,6 +185,10 @@ class _Run:
 
     def adaptive(self) -> None:
         """Step SciPy's solver from chart to chart until the time is up."""
+        with numpy_threads(1):  # the sums of a step wait for memory, and the field has its threads
+            self._from_chart_to_chart()
+
+    def _from_chart_to_chart(self) -> None:
         t, tokens, log_scale = 0.0, self.start, 0.0
         chart = self._first_chart()
         self.saved.append((self.start, 0.0))
@@ -258,7 +263,8 @@ class _Run:
         free = self.system.geometry is Geometry.FREE and not self.system.unnormalised
         if not free or self.options.scaled_chart is False or isinstance(chart, ScaledChart):
             return False
-        return logit_spread(self.system, tokens, log_scale) > SPREAD_LIMIT
+        with torch_threads(1):  # too little to wake others for, who then spin
+            return logit_spread(self.system, tokens, log_scale) > SPREAD_LIMIT
 
     def _save(self, solver: OdeSolver, chart: Chart) -> None:
         """Keep the moments that the last step passed, from the method's own interpolant."""

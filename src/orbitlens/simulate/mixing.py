@@ -167,14 +167,15 @@ class Mixing:
         """Cut the rows of all heads into parts for the threads; causal rows differ in length."""
         n_rows = n_heads * self.n_tokens
         worth = n_rows * self.n_tokens // WORTH_A_THREAD
-        count = min(worth, 4 * self.n_threads) if self.n_threads > 1 and worth > 1 else 1
+        wanted = self.n_threads * (4 if self.mask is Mask.CAUSAL else 1)
+        count = min(worth, wanted) if self.n_threads > 1 and worth > 1 else 1
         return list(pairwise(n_rows * part // count for part in range(count + 1)))
 
 
 def _columns(x: Headed) -> Float[Tensor, "heads lanes tokens"]:
     """Return tokens as columns, the head's width filled up to whole lanes with zeros."""
     extra = -x.shape[-1] % loops.LANES
-    return F.pad(x.mT, (0, 0, 0, extra)).contiguous()
+    return F.pad(x.mT, (0, 0, 0, extra)) if extra else x.mT.contiguous()
 
 
 def visible_tokens(n_tokens: int, mask: Mask, window: int | None) -> Bool[Tensor, "tokens tokens"]:
