@@ -108,6 +108,10 @@ def slope(x: Sequence[float], y: Sequence[float]) -> float:
     return top / sum((a - centre) ** 2 for a in u)
 
 
+def _column(rows: Sequence[Row], field: str) -> list[float]:
+    return [float(row[field]) for row in rows]
+
+
 def numbers(bench: Bench) -> tuple[int, ...]:
     """Return how many sequences to memorize."""
     return bench.pick(
@@ -151,8 +155,8 @@ def recalls(bench: Bench) -> Outcome:
     rows = _by_number(bench)
     blind = bench.map(solve, _cases(bench, Kind.UNATTENDED, [(max(numbers(bench)), LENGTH)]))
     return Outcome(
-        result=estimate.largest([row["wrong"] for row in rows], of="networks"),
-        control=estimate.smallest([row["wrong"] for row in blind], of="networks"),
+        result=estimate.largest(_column(rows, "wrong"), of="networks"),
+        control=estimate.smallest(_column(blind, "wrong"), of="networks"),
         data={"rows": rows, "blind": blind},
     )
 
@@ -197,7 +201,7 @@ def _slope_of(rows: Sequence[Row], *, log: bool = False) -> float:
     """Return the slope of P, or of P / log2 N, over N; P does not depend on the seed."""
     logs = [math.log2(row["n_sequences"]) if log else 1.0 for row in rows]
     return slope(
-        [row["n_sequences"] for row in rows],
+        _column(rows, "n_sequences"),
         [row["parameters"] / divisor for row, divisor in zip(rows, logs, strict=True)],
     )
 
@@ -232,7 +236,7 @@ def _by_length(bench: Bench, kind: Kind) -> list[Row]:
 
 
 def _ratio(rows: Sequence[Row]) -> float:
-    counts = [row["parameters"] for row in rows]
+    counts = _column(rows, "parameters")
     return float(max(counts) / min(counts))
 
 
@@ -251,7 +255,7 @@ def token_slope(bench: Bench) -> Outcome:
     found = []
     for kind in (Kind.TOKEN, Kind.SEQUENCE):
         rows = _by_length(bench, kind)
-        found.append(slope([row["length"] for row in rows], [row["parameters"] for row in rows]))
+        found.append(slope(_column(rows, "length"), _column(rows, "parameters")))
     own, control = (
         estimate.largest([abs(value - MIDDLE["tokens"])], of="slopes over all n and seeds")
         for value in found
@@ -266,8 +270,8 @@ def recalls_tokens(bench: Bench) -> Outcome:
     rows = [*_by_length(bench, Kind.TOKEN), *_by_length(bench, Kind.SEQUENCE)]
     nameless = _by_length(bench, Kind.UNNAMED)
     return Outcome(
-        result=estimate.largest([row["wrong"] for row in rows], of="networks"),
-        control=estimate.smallest([row["wrong"] for row in nameless], of="networks"),
+        result=estimate.largest(_column(rows, "wrong"), of="networks"),
+        control=estimate.smallest(_column(nameless, "wrong"), of="networks"),
     )
 
 
@@ -278,7 +282,7 @@ def weight_bits(bench: Bench) -> Outcome:
     """4a: distance of the slope of the longest weight's bits over N; control: the staircase."""
     found = []
     for rows in (_by_number(bench), _plain(bench)):
-        found.append(slope([row["n_sequences"] for row in rows], [row["bits"] for row in rows]))
+        found.append(slope(_column(rows, "n_sequences"), _column(rows, "bits")))
     own, control = (
         estimate.largest([abs(value - MIDDLE["bits"])], of="slopes over all N and seeds")
         for value in found
@@ -308,8 +312,8 @@ def places_tell_apart(bench: Bench) -> Outcome:
         bench.map(solve, _cases(bench, kind, sizes)) for kind in (Kind.PLACED, Kind.PERMUTED)
     )
     return Outcome(
-        result=estimate.largest([row["wrong"] for row in placed], of="networks"),
-        control=estimate.smallest([row["wrong"] for row in plain], of="networks"),
+        result=estimate.largest(_column(placed, "wrong"), of="networks"),
+        control=estimate.smallest(_column(plain, "wrong"), of="networks"),
         data={"placed": placed, "plain": plain, "example": _example(bench)},
     )
 

@@ -40,7 +40,7 @@ def _trained_lengths(found: Rows) -> Panel:
         x_log=True,
         y_log=True,
         x_ticks=ticks(lengths),
-        y_ticks=decades([row["parameters"] for row in found]),
+        y_ticks=decades([float(row["parameters"]) for row in found]),
     )
 
 

@@ -222,7 +222,7 @@ def labels_need_more(bench: Bench) -> Outcome:
     lines = [_by_number(rows) for rows in found]
     slopes = [slope([n for n, _ in line], [p for _, p in line]) for line in lines]
     sizes = [n for n, _ in lines[0]]
-    built = slope(sizes, [_constructed(n) for n in sizes])
+    built = slope(sizes, [float(_constructed(round(n))) for n in sizes])
     return judged(
         bench,
         Outcome(
@@ -237,11 +237,11 @@ def labels_need_more(bench: Bench) -> Outcome:
     )
 
 
-def _by_number(rows: Sequence[Row]) -> list[tuple[int, int]]:
+def _by_number(rows: Sequence[Row]) -> list[tuple[float, float]]:
     """Return N with the fewest parameters, at the length that several N were tried at."""
     length = rows[-1]["length"]
     chosen = [row for row in rows if not row["each"] and row["length"] == length]
-    return sorted((row["n_sequences"], row["parameters"]) for row in chosen)
+    return sorted((float(row["n_sequences"]), float(row["parameters"])) for row in chosen)
 
 
 def _constructed(n_sequences: int) -> int:
