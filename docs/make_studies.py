@@ -127,9 +127,11 @@ def page(result: StudyResult) -> str:
 
 
 def _left_out(found: Finding) -> str:
-    """Say which models could not be looked at, and why."""
-    missing = found.outcome.data.get("missing", {})
-    return "".join(f" *Left out*: {name}: {why}" for name, why in missing.items())
+    """Say what a measurement put into words itself, and which models were left out, and why."""
+    data = found.outcome.data
+    note = f" *Found*: {data['note']}." if data.get("note") else ""
+    missing = data.get("missing", {})
+    return note + "".join(f" *Left out*: {name}: {why}" for name, why in missing.items())
 
 
 def _counts(result: StudyResult) -> str:
