@@ -1,0 +1,50 @@
+"""Tokenization (arXiv 2404.08335): what do tokens give to a model of a Markov source?"""
+
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from orbitlens.studies.bench import Scale, Settings
+from orbitlens.studies.result import StudyResult
+from orbitlens.studies.study import Study, run_study
+from orbitlens.studies.tokenization import training, unigram
+from orbitlens.studies.tokenization.claims import CLAIMS
+from orbitlens.studies.tokenization.figures import figures
+
+STUDY = Study(
+    name="tokenization",
+    title="Toward a Theory of Tokenization in LLMs",
+    paper="arXiv 2404.08335",
+    question="What do tokens give to a model of a Markov source, and to which models?",
+    gap="The source has two letters and is known; nothing is said about text. What the trained "
+    "pair shows is a statement about a small width, small weights and short training: claim 5a "
+    "says in how many other regimes letters alone are fast. Of the paper the abstract was read; "
+    "constants of its bound and sizes of its experiment are as generally known.",
+    claims=CLAIMS,
+    measures={
+        "1a": partial(unigram.byte_pairs_close, size=10),
+        "1b": partial(unigram.byte_pairs_close, size=100),
+        "1c": unigram.four_are_worse,
+        "2a": unigram.phrases_close,
+        "2b": unigram.larger_is_better,
+        "2c": unigram.below_bound,
+        "3a": unigram.blocks_as_foretold,
+        "4a": training.letters_are_slow,
+        "4b": partial(training.pairs_are_fast, arm="pairs"),
+        "4c": partial(training.pairs_are_fast, arm="pairs, equal characters"),
+        "5a": training.slow_everywhere,
+        "5b": unigram.ten_for_any_order,
+        "6a": training.blind_without_positions,
+    },
+    figures=figures,
+)
+
+
+def run(scale: Scale, seeds: int, generator: torch.Generator, *, folder: Path) -> StudyResult:
+    """Test all claims; `generator` gives the first seed."""
+    settings = Settings(scale=scale, seeds=seeds, base_seed=generator.initial_seed())
+    return run_study(STUDY, settings, folder)
+
+
+__all__ = ["CLAIMS", "STUDY", "figures", "run"]
