@@ -86,7 +86,7 @@ def _row(row: dict, *, accuracy: bool, measured: bool) -> str:
     else:
         reading = _reading(other[key], better_is_more=accuracy)
         cells += [_interval(other[key], percent=accuracy, signed=True), reading]
-        cells += [f"{other['time']:.2f}×"]
+        cells += [f"{other['cpu_time']:.2f}×"]
     if measured:
         found = row["measured"]
         cells += [_interval(found["log_distance_change"], signed=True)]

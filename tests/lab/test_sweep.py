@@ -4,6 +4,7 @@ import json
 import math
 import os
 from concurrent.futures import BrokenExecutor, Executor, Future
+from dataclasses import replace
 
 import pytest
 
@@ -102,6 +103,16 @@ def test_cost_is_compared_too():
     assert row.difference.time == pytest.approx(1.5)
     assert row.difference.parameters == 6400
     assert row.step_ms == pytest.approx(3.0)
+    assert row.difference.cpu_time is None  # these runs did not look at the processor's clock
+
+
+def test_a_busy_machine_does_not_make_a_setting_look_slow():
+    """The wall clock says 9 s against 4, the processor's 3 s against 2."""
+    plain = [replace(fake(run_config({"seed": s}), seconds=4.0), cpu_seconds=2.0) for s in (0, 1)]
+    late = [replace(fake(run_config({"seed": s}), seconds=9.0), cpu_seconds=3.0) for s in (0, 1)]
+    row = summary_row("late", late, baseline=("plain", plain))
+    assert row.difference.time == pytest.approx(2.25)
+    assert row.difference.cpu_time == pytest.approx(1.5)
 
 
 def test_a_baseline_with_other_seeds_gives_no_difference():

@@ -38,6 +38,7 @@ class Difference:
     loss: Interval
     accuracy: Interval
     time: float  # of a step, relative to the baseline's
+    cpu_time: float | None  # the same by the processor's clock, where every run has it
     parameters: int  # more than the baseline's
 
 
@@ -114,10 +115,22 @@ def _difference(
         loss=interval([a.loss - b.loss for a, b in pairs]),
         accuracy=interval([a.accuracy - b.accuracy for a, b in pairs]),
         time=_step_ms(runs) / _step_ms(others),
+        cpu_time=_cpu_time(runs, others),
         parameters=runs[0].parameters - others[0].parameters,
     )
 
 
 def _step_ms(runs: Sequence[RunResult]) -> float:
-    times = sorted(1000 * run.seconds / run.steps for run in runs)
-    return times[len(times) // 2]
+    return _median([1000 * run.seconds / run.steps for run in runs])
+
+
+def _median(values: Sequence[float]) -> float:
+    return sorted(values)[len(values) // 2]
+
+
+def _cpu_time(runs: Sequence[RunResult], others: Sequence[RunResult]) -> float | None:
+    """Return how much processor time a step takes against the others': for busy machines."""
+    if not all(run.cpu_seconds > 0 for run in (*runs, *others)):
+        return None
+    mine, theirs = (_median([r.cpu_seconds / r.steps for r in group]) for group in (runs, others))
+    return mine / theirs
