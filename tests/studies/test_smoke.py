@@ -19,6 +19,8 @@ SMOKE = Settings(scale=Scale.SMOKE)
 CLEAR = {
     "token-dynamics": "1a 1b 1c 1d 1e 2a 2c 3a 3b 4a 4b 4c".split(),
     "breaking-symmetry": "1a 2a 2b 2c 2d 4a 4b 5a 6a".split(),
+    "attention-svm": "3a 5a 5b 5c 6a".split(),
+    "saturated-attention": "1a 2a 3a 3b 3c 4a 4b 4c 5a 5b".split(),
     "induction-heads": "6a".split(),
     "in-context-autoregression": "1a 1b 1c 1d 1e 2a 3a 4a 4b 4c 4d 6a 7a 7b".split(),
     "memorization": "1a 2a 2b 2c 3a 3b 3c 4a 4b 6a".split(),
@@ -27,6 +29,8 @@ CLEAR = {
 TRAINING = {
     "token-dynamics": "6b",
     "breaking-symmetry": "3a",
+    "attention-svm": "1c",
+    "saturated-attention": "6a",
     "induction-heads": "3a",
     "in-context-autoregression": "5a",
     "memorization": "5a",

@@ -3,16 +3,20 @@
 import difflib
 
 from orbitlens.errors import InputError
+from orbitlens.studies.attention_svm import STUDY as ATTENTION_SVM
 from orbitlens.studies.autoregression import STUDY as AUTOREGRESSION
 from orbitlens.studies.breaking_symmetry import STUDY as BREAKING_SYMMETRY
 from orbitlens.studies.induction_heads import STUDY as INDUCTION_HEADS
 from orbitlens.studies.memorization import STUDY as MEMORIZATION
+from orbitlens.studies.saturated import STUDY as SATURATED
 from orbitlens.studies.study import Study
 from orbitlens.studies.token_dynamics import STUDY as TOKEN_DYNAMICS
 
 STUDIES: dict[str, Study] = {
     "token-dynamics": TOKEN_DYNAMICS,
     "breaking-symmetry": BREAKING_SYMMETRY,
+    "attention-svm": ATTENTION_SVM,
+    "saturated-attention": SATURATED,
     "induction-heads": INDUCTION_HEADS,
     "in-context-autoregression": AUTOREGRESSION,
     "memorization": MEMORIZATION,

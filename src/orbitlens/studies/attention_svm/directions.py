@@ -182,8 +182,8 @@ def lower_rank(bench: Bench) -> Outcome:
     loose = nuclear + 0.01 * size[:, None, None] * noise
     rank, least, disturbed = ranks(frobenius), ranks(nuclear), ranks(loose)
     return Outcome(
-        result=estimate.largest((least - rank).tolist(), of="solutions"),
-        control=estimate.smallest((disturbed - rank).tolist(), of="solutions"),
+        result=estimate.largest((least - rank).double().tolist(), of="solutions"),
+        control=estimate.smallest((disturbed - rank).double().tolist(), of="solutions"),
         data={"nuclear": least.tolist(), "frobenius": rank.tolist()},
     )
 

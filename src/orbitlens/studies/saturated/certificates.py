@@ -155,11 +155,11 @@ def wrong_on_majority(bench: Bench) -> Outcome:
         rows.append(
             {"heads": len(reader.query), "wrong": _wrong(reader, strings, truth), "sure": sure}
         )
-    random = [_wrong(reader, strings, truth) for reader in _random_readers(bench, 11)]
+    random = [float(_wrong(reader, strings, truth)) for reader in _random_readers(bench, 11)]
     return Outcome(
-        result=estimate.smallest([row["wrong"] for row in rows] + random, of="readers"),
+        result=estimate.smallest([float(row["wrong"]) for row in rows] + random, of="readers"),
         control=estimate.largest(
-            [int((accepts(strings, saturated) != truth).sum())], of="saturated heads"
+            [float((accepts(strings, saturated) != truth).sum())], of="saturated heads"
         ),
         data={"trained": rows, "random": min(random), "strings": len(strings)},
     )

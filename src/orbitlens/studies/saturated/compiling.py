@@ -84,8 +84,8 @@ def same_function(bench: Bench) -> Outcome:
     )
 
 
-def _differing(first: Bool[ndarray, "s t"], second: Bool[ndarray, "s t"]) -> int:
-    return int((first != second).any(axis=1).sum())
+def _differing(first: Bool[ndarray, "s t"], second: Bool[ndarray, "s t"]) -> float:
+    return float((first != second).any(axis=1).sum())
 
 
 def sizes(bench: Bench) -> dict[str, list[float]]:

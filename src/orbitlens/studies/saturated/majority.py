@@ -57,7 +57,7 @@ def narrow_strings(n: int, length: int, generator: torch.Generator) -> Bits:
 
 def decides_majority(bench: Bench) -> Outcome:
     """1a: strings that the head gets wrong, random and narrow ones; control: hard attention."""
-    wrong: dict[str, list[int]] = {"saturated": [], "hard": []}
+    wrong: dict[str, list[float]] = {"saturated": [], "hard": []}
     n = bench.pick(100, 400, 2000)
     for length in LENGTHS:
         for make in (random_strings, narrow_strings):
@@ -65,7 +65,7 @@ def decides_majority(bench: Bench) -> Outcome:
                 bits = make(n, length, bench.generator(f"{make.__name__} {length}", seed))
                 truth = majority(bits)
                 for name, select in (("saturated", saturated), ("hard", hard)):
-                    wrong[name].append(int((accepts(bits, select) != truth).sum()))
+                    wrong[name].append(float((accepts(bits, select) != truth).sum()))
     return Outcome(
         result=estimate.largest(wrong["saturated"], of=f"sets of {n} strings"),
         control=estimate.smallest(wrong["hard"], of=f"sets of {n} strings"),
