@@ -64,7 +64,7 @@ def trace_view(trace: Trace, console: Console) -> Iterator[RenderableType]:
 def mechanisms_view(found: Mechanisms) -> Iterator[RenderableType]:
     """Yield what the scores of heads say in words, then the table of them."""
     yield Text("mechanisms", style="bold")
-    yield Padding(Text(" ".join(in_words(found))), (0, 0, 1, 0))
+    yield Padding(Text("\n".join(in_words(found))), (0, 0, 1, 0))
     shown = _shown_heads(found)
     yield Padding(_scores_table(shown), (0, 0, 1, 0))
     if len(shown) < len(found.heads):
@@ -106,7 +106,8 @@ def _scores_table(heads: Sequence[HeadMechanisms]) -> Table:
 
 
 def _score(value: float | None, digits: int) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
+    # + 0.0 turns the -0.0 that rounding leaves into 0.0
+    return "–" if value is None else f"{round(value, digits) + 0.0:.{digits}f}"
 
 
 def sparkline(values: Sequence[float], bars: str = BARS) -> str:

@@ -141,7 +141,7 @@ def _induction(found: Mechanisms) -> str:
     if result.heads:
         text = f"{_many(result.heads, 'induction head')}; the best reaches {result.best:.2f}, "
     else:
-        text = f"No induction heads: the best, {result.best_head}, reaches {result.best:.2f}, "
+        text = f"No induction heads: the best, head {result.best_head}, reaches {result.best:.2f}, "
     return f"{text}{beside}, and {result.threshold} above that is asked.{_losses(found)}"
 
 
@@ -150,9 +150,13 @@ def _losses(found: Mechanisms) -> str:
     if told is None or told.losses is None or told.twin_losses is None:
         return ""
     return (
-        f" Repeating in order changes the loss on random tokens by {-told.losses.drop:+.2f} nats "
-        f"(twin {-told.twin_losses.drop:+.2f})."
+        f" Repeating in order changes the loss on random tokens by {_signed(-told.losses.drop)} "
+        f"nats (twin {_signed(-told.twin_losses.drop)})."
     )
+
+
+def _signed(value: float) -> str:
+    return f"{round(value, 2) + 0.0:+.2f}"  # + 0.0 turns -0.0 into 0.0
 
 
 def _copying(found: Mechanisms) -> str:
@@ -161,7 +165,7 @@ def _copying(found: Mechanisms) -> str:
         return ""
     if not result.heads:
         return (
-            f"No head looks at the token in front: the best, {result.best_head}, reaches "
+            f"No head looks at the token in front: the best, head {result.best_head}, reaches "
             f"{result.best:.2f}, the twin's {result.twin_largest:.2f}."
         )
     names = _many(result.heads, "head") + (" look" if len(result.heads) > 1 else " looks")
@@ -179,9 +183,9 @@ def _selection(found: Mechanisms) -> str:
     n = len(found.heads)
     return (
         f"{len(saturation.heads)} of {n} heads are more saturated than the twin's most by "
-        f"{saturation.threshold} (most: {saturation.best_head}, {saturation.best:.2f}; twin "
+        f"{saturation.threshold} (most: head {saturation.best_head}, {saturation.best:.2f}; twin "
         f"{saturation.twin_largest:.2f}). {len(margin.heads)} select by a margin of "
-        f"{margin.threshold:g} nat more than any of the twin's (widest: {margin.best_head}, "
+        f"{margin.threshold:g} nat more than any of the twin's (widest: head {margin.best_head}, "
         f"{margin.best:.1f} nats; twin {margin.twin_largest:.1f})."
     )
 
