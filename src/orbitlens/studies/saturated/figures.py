@@ -46,7 +46,7 @@ def majority(result: StudyResult) -> Figure:
     """Draw who decides majority, and how softmax nears its limit."""
     data, limit = result.data("1a"), result.data("2a")
     x = [float(n) for n in data["lengths"]]
-    layers: list[Layer] = [Level(at=0.5, label="guessing")]
+    layers: list[Layer] = [Level(at=0.5)]
     layers += [
         Curve(x=x, y=data["accuracies"][name], colour=colour, label=label, markers=True)
         for name, (colour, label) in HEADS.items()
@@ -54,7 +54,7 @@ def majority(result: StudyResult) -> Figure:
     c = [float(value) for value in limit["sharpness"]]
     distances: list[Layer] = []
     for (n, values), colour in zip(limit["distances"].items(), (SKY, BLUE, INK), strict=True):
-        kept = [(a, b) for a, b in zip(c, values, strict=True) if b > 1e-16]
+        kept = [(a, b) for a, b in zip(c, values, strict=True) if b > 1e-15]
         distances.append(
             Curve(
                 x=[a for a, _ in kept],
@@ -79,7 +79,8 @@ def majority(result: StudyResult) -> Figure:
         caption="Left: share of random strings that one head gets right. The saturated head has "
         "equal scores; soft heads have scores of a little noise: the sharper, the less of the "
         "string they see. Right: largest difference between softmax(c a) and the saturated weights "
-        "over whole-number scores; rounding ends the fall at 1e-16.",
+        "over whole-number scores, down to rounding; dashed: the bound for 64 tokens. Dotted: "
+        "guessing.",
         panels=(
             Panel(
                 layers=layers,
@@ -95,7 +96,7 @@ def majority(result: StudyResult) -> Figure:
                 x_label="sharpness c",
                 y_label="largest difference",
                 y_log=True,
-                y_range=(1e-17, 100.0),
+                y_range=(1e-15, 100.0),
             ),
         ),
         height=3.8,
@@ -218,9 +219,9 @@ def circuits(result: StudyResult) -> Figure:
         name="saturated-attention-circuits",
         title="A saturated layer as a threshold circuit: the same depth at every length",
         caption="Left and middle: circuits compiled from layers with whole-number scores, equal to "
-        "them on all strings of up to twelve bits. Right: bits of a head's output as an exact "
-        "fraction; softmax, or a second layer over exact fractions, needs as many as there are "
-        "tokens.",
+        "them on all strings of up to twelve bits (mean over layers). Right: bits of a head's "
+        "output as an exact fraction; softmax, or a second layer over exact fractions, needs as "
+        "many as there are tokens.",
         panels=(depth, size, _bits(result)),
         n_columns=3,
         height=3.5,
@@ -276,7 +277,7 @@ def learned(result: StudyResult) -> Figure:
     """Draw accuracy by length and model."""
     data = result.data("6a")
     x = [float(mean) for mean in data["means"]]
-    layers: list[Layer] = [Level(at=0.5, label="guessing")]
+    layers: list[Layer] = [Level(at=0.5)]
     shown = {name: look for name, look in MODELS.items() if name in data["accuracies"]}
     for name, (colour, label) in shown.items():
         columns = list(zip(*data["accuracies"][name], strict=True))
@@ -295,8 +296,8 @@ def learned(result: StudyResult) -> Figure:
         name="saturated-attention-learned",
         title="Majority, learned at length 50: who keeps it on longer strings?",
         caption="Share of strings decided right by one-layer models after training on lengths of "
-        "Binomial(100, ½); bands span the seeds. Right: at mean length 250, with 95 % intervals "
-        "over seeds (a single seed has none).",
+        "Binomial(100, ½); bands span the seeds, dotted is guessing. Right: at mean length 250, "
+        "with 95 % intervals over seeds (a single seed has none).",
         panels=(
             Panel(
                 layers=layers,
