@@ -214,6 +214,14 @@ def test_files_of_mnist_are_read(tmp_path, generator):
     )
 
 
+def test_equal_images_with_other_labels_are_another_task(tmp_path, generator):
+    images = torch.randint(0, 256, (300, 4, 4), dtype=torch.uint8, generator=generator)
+    names = []
+    for labels in ([1] * 300, [2] * 300, [1] * 300):
+        names.append(build_task("digits", {"file": write_mnist(tmp_path, images, labels)}).name)
+    assert names[0] == names[2] != names[1]
+
+
 def test_broken_files_of_mnist_are_refused(tmp_path):
     file = write_mnist(tmp_path, torch.zeros(50, 4, 4, dtype=torch.uint8), [1] * 50)
     with pytest.raises(InputError, match="do not split"):

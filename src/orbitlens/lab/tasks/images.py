@@ -91,8 +91,10 @@ def digits(*, file: str | None = None, patch: int | None = None) -> ImageTask:
         raise InputError(f"{file}: {len(pixels)} images are too few for three splits.")
     grey = torch.from_numpy(pixels).float()[:, None]
     seen = grey[members["train"]]
+    # The package's own labels are as fixed as its pixels; a file's may be others for equal images.
+    content = pixels.tobytes() + (b"" if file is None else labels.tobytes())
     return ImageTask(
-        name=f"digits-{hashlib.sha256(pixels.tobytes()).hexdigest()[:12]}-{width}",
+        name=f"digits-{hashlib.sha256(content).hexdigest()[:12]}-{width}",
         images=(grey - seen.mean()) / seen.std(),
         labels=torch.from_numpy(labels.astype(np.int64)),
         members=members,
