@@ -203,11 +203,28 @@ def test_what_is_diagonal_in_the_basis_commutes_with_all_systems(generator):
     assert torch.allclose(matrix @ w, w @ matrix)
 
 
+def test_alignment_moves_turns_from_values_to_scores(generator):
+    weights = {
+        name: torch.randn(2, 2, generator=generator, dtype=torch.float64)
+        for name in ("value", "score")
+    }
+    turned = augmented.aligned(JOB, weights)
+    assert torch.allclose(turned["value"][:, 1], torch.zeros(2, dtype=torch.float64))
+    assert (turned["value"][:, 0] > 0).all()
+    before, after = (
+        torch.view_as_complex(x["value"]) * torch.view_as_complex(x["score"])
+        for x in (weights, turned)
+    )
+    assert torch.allclose(before, after)
+    free = replace(JOB, kind="free")
+    assert augmented.aligned(free, weights) is weights
+
+
 def test_broken_pairs_do_not_learn_the_step():
     job = replace(JOB, n_steps=300)
     whole, broken = (augmented.train(replace(job, broken=b)) for b in (False, True))
-    assert whole["cosine"] > 0.9
-    assert broken["cosine"] < 0.8
+    assert whole["aligned"] > 0.98
+    assert broken["aligned"] < 0.8
     assert broken["mse"] > 1.5 * whole["mse"]
 
 

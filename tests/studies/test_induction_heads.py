@@ -129,7 +129,9 @@ def test_heads_that_start_alike_stay_alike(generator):
 
 
 def small(**what):
-    job = learning.Job(chain=PAIR, degree=2, number=3, n_train=400, n_test=200, steps=(150, 25, 60))
+    job = learning.Job(
+        chain=PAIR, degree=2, number=3, n_train=400, n_test=200, steps=(150, 25, 120)
+    )
     return replace(job, **what)
 
 

@@ -129,6 +129,20 @@ def _in_basis(job: Job, weight: Tensor, basis: Tensor) -> Tensor:
     return basis @ torch.block_diag(*blocks) @ basis.T
 
 
+def aligned(job: Job, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return weights whose values do not turn their planes; the scores turn by as much more.
+
+    In the basis that all W share, only the product of a plane's value and score enters the term
+    that foretells; how the turn is split between them the loss does not tell.
+    """
+    if job.kind != "structured" or job.setting != "commuting":
+        return weights
+    value, score = (torch.view_as_complex(weights[name].detach()) for name in ("value", "score"))
+    phase = value / value.abs()
+    parts = {"value": value / phase, "score": score * phase}
+    return {name: torch.view_as_real(part) for name, part in parts.items()}
+
+
 def train(job: Job) -> dict[str, Any]:
     """Train one model; return its error beside that of a gradient step, and their cosine."""
     generator = torch.Generator().manual_seed(job.number)
@@ -160,15 +174,27 @@ def _judge(
     fresh = sequences(job, 4096, generator, pool.basis).s
     eta = best_length(gradient_step(pool.s), pool.s[:, -1])
     step, target = eta * gradient_step(fresh), fresh[:, -1]
+    read = _read(job, fresh, generator)
     with torch.no_grad():
-        out = foretell(job, weights, *_read(job, fresh, generator), pool.basis)
+        out = foretell(job, weights, *read, pool.basis)
+        turned = foretell(job, aligned(job, weights), *read, pool.basis)
     return {
-        "mse": float((out - target).square().sum(dim=-1).mean()),
-        "step_mse": float((step - target).square().sum(dim=-1).mean()),
-        "cosine": float(torch.nn.functional.cosine_similarity(out, step, dim=-1).mean()),
+        "mse": _error(out, target),
+        "aligned_mse": _error(turned, target),
+        "step_mse": _error(step, target),
+        "cosine": _cosine(out, step),
+        "aligned": _cosine(turned, step),
         "eta": eta,
         "weights": {name: weight.detach().tolist() for name, weight in weights.items()},
     }
+
+
+def _error(out: Tensor, target: Tensor) -> float:
+    return float((out - target).square().sum(dim=-1).mean())
+
+
+def _cosine(out: Tensor, step: Tensor) -> float:
+    return float(torch.nn.functional.cosine_similarity(out, step, dim=-1).mean())
 
 
 # --- claims ----------------------------------------------------------------------------------
@@ -207,16 +233,21 @@ def _name(setting: str, kind: str, *, broken: bool = False) -> str:
     return f"{setting}, {kind}{', broken' if broken else ''}"
 
 
-def direction(bench: Bench, *, kind: str) -> Outcome:
-    """5a, 5c: cosine of prediction and gradient step, the least setting; control: broken pairs."""
+def direction(bench: Bench, *, kind: str, what: str) -> Outcome:
+    """5a, 5c, 5f: cosine with the gradient step, the least setting; control: broken pairs.
+
+    `what` is "aligned" or, as trained, "cosine".
+    """
     found = runs(bench)
-    data = {name: [_short(run) for run in rows] for name, rows in found.items()}
     outcome = Outcome(
-        result=estimate.mean(_over(found, kind, "cosine", least=True)),
-        control=estimate.mean(_over(found, kind, "cosine", least=False, broken=True)),
-        data={"runs": data, "by_length": by_length(bench), "example": _examples(found)}
-        if kind == "structured"
-        else {},
+        result=estimate.mean(_over(found, kind, what, least=True)),
+        control=estimate.mean(_over(found, kind, what, least=False, broken=True)),
+        data={
+            "runs": {name: [_short(run) for run in rows] for name, rows in found.items()},
+            "by_length": by_length(bench),
+        }
+        if (kind, what) == ("structured", "aligned")
+        else {"settings": {s: [run[what] for run in found[_name(s, kind)]] for s in SETTINGS}},
     )
     return judged(bench, outcome)
 
@@ -247,12 +278,7 @@ def _over(found: Runs, kind: str, what: str, *, least: bool, broken: bool = Fals
 
 
 def _short(run: dict[str, Any]) -> dict[str, float]:
-    return {key: run[key] for key in ("mse", "step_mse", "cosine", "eta")}
-
-
-def _examples(found: Runs) -> dict[str, Any]:
-    """Return the free weights of one run in each setting, to be drawn."""
-    return {setting: found[_name(setting, "free")][0]["weights"] for setting in SETTINGS}
+    return {key: value for key, value in run.items() if key != "weights"}
 
 
 def by_length(bench: Bench) -> dict[str, Any]:

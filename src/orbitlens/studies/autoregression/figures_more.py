@@ -12,6 +12,7 @@ from orbitlens.studies.figure import (
     ORANGE,
     PALETTE,
     PINK,
+    SKY,
     Curve,
     Figure,
     Layer,
@@ -100,23 +101,28 @@ def gradient_step(result: StudyResult) -> Figure:
     errors: list[Layer] = [Level(at=1.0, label="the gradient step")]
     cosines: list[Layer] = [Level(at=1.0)]
     for shift, (kind, colour) in zip((-0.18, 0.18), KINDS, strict=True):
-        xs: list[float] = []
-        ratios: list[float] = []
-        values: list[float] = []
-        for place, setting in enumerate(settings):
-            runs = data["runs"][f"{setting}, {kind}"]
-            xs += _beside(place + shift, len(runs), 0.05)
-            ratios += [run["mse"] / run["step_mse"] for run in runs]
-            values += [run["cosine"] for run in runs]
+        found = [data["runs"][f"{setting}, {kind}"] for setting in settings]
+        xs = [x for k, runs in enumerate(found) for x in _beside(k + shift, len(runs), 0.05)]
+        flat = [run for runs in found for run in runs]
+        ratios = [run["mse"] / run["step_mse"] for run in flat]
         errors.append(Points(x=xs, y=ratios, colour=colour, label=kind, size=6.5))
-        cosines.append(Points(x=xs, y=values, colour=colour, label=kind, size=6.5))
+        if kind == "structured":
+            raw = [run["cosine"] for run in flat]
+            cosines.append(
+                Points(x=xs, y=raw, colour=SKY, symbol="x", label="structured, as trained")
+            )
+        label = "structured, turned upright" if kind == "structured" else kind
+        cosines.append(
+            Points(x=xs, y=[run["aligned"] for run in flat], colour=colour, label=label, size=6.5)
+        )
     ticks = [(float(k), name) for k, name in enumerate(settings)]
     return Figure(
         name=f"{NAME}-gradient-step",
         title="Attention on tokens (0, sₜ, sₜ₋₁), and one step of gradient descent",
         caption="With the theorem's structure attention is the step of best length; with all "
         "entries free it does better than the step, in a slightly other direction. A point a seed. "
-        "Right: what one step leaves, by the number of tokens.",
+        "How a plane's turn is split between value and score hardly changes the loss; upright "
+        "means that values do not turn. Right: what one step leaves, by the number of tokens.",
         panels=(
             _by_setting(errors, "error over that of the step", "ratio", ticks),
             _by_setting(cosines, "direction", "cosine with the step", ticks),
