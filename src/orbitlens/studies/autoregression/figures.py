@@ -22,7 +22,7 @@ from orbitlens.studies.figure import (
 from orbitlens.studies.result import StudyResult
 
 NAME = "in-context-autoregression"
-FLOOR = 1e-16  # of losses on a logarithmic axis: rounding
+ZERO = 1e-6  # a loss below it is zero up to the end of training
 
 
 def figures(result: StudyResult) -> tuple[Figure, ...]:
@@ -157,8 +157,8 @@ def heads(result: StudyResult) -> Figure:
         name=f"{NAME}-heads",
         title="How many heads it takes",
         caption="Left: loss by the number of heads, the best of all starts, a point a seed. "
-        "Orthogonal W has conjugate eigenvalues, and a head carries a pair of them. Right: every "
-        "start by itself, orthogonal W: some end in a local minimum.",
+        "Orthogonal W has conjugate eigenvalues, and a head carries a pair of them. Right: how "
+        "many single starts get there; the others end in a local minimum.",
         panels=(
             Panel(
                 layers=lines,
@@ -175,18 +175,22 @@ def heads(result: StudyResult) -> Figure:
 
 def _starts(result: StudyResult) -> Panel:
     found = result.data("4a")["starts"]
-    xs, ys = [], []
-    for name, seeds in found.items():
-        flat = [max(FLOOR, loss) for starts in seeds for loss in starts]
-        xs += [float(name) + 0.3 * (k / max(1, len(flat) - 1) - 0.5) for k in range(len(flat))]
-        ys += flat
+    shares = []
+    for seeds in found.values():
+        flat = [loss for starts in seeds for loss in starts]
+        shares.append(sum(loss < ZERO for loss in flat) / len(flat))
+    bars: list[Layer] = [
+        Curve(x=[float(name)] * 2, y=[0.0, share], colour=ORANGE, width=14.0)
+        for name, share in zip(found, shares, strict=True)
+    ]
     return Panel(
-        layers=[Points(x=xs, y=ys, colour=ORANGE, size=5.0, opacity=0.7)],
-        title="every start, orthogonal W",
+        layers=bars,
+        title="single starts, orthogonal W",
         x_label="heads H",
-        y_label="loss per coordinate",
-        y_log=True,
+        y_label="share that reaches zero loss",
+        y_range=(0.0, 1.05),
         x_ticks=[(float(name), name) for name in found],
+        x_range=(0.5, len(found) + 0.5),
     )
 
 

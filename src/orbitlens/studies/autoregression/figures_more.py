@@ -98,7 +98,7 @@ def gradient_step(result: StudyResult) -> Figure:
     """Draw trained attention beside one gradient step, and the step by length of context."""
     data = result.data("5a")
     settings = ("commuting", "not commuting")
-    errors: list[Layer] = [Level(at=1.0, label="the gradient step")]
+    errors: list[Layer] = [Level(at=1.0)]
     cosines: list[Layer] = [Level(at=1.0)]
     for shift, (kind, colour) in zip((-0.18, 0.18), KINDS, strict=True):
         found = [data["runs"][f"{setting}, {kind}"] for setting in settings]
@@ -124,7 +124,7 @@ def gradient_step(result: StudyResult) -> Figure:
         "How a plane's turn is split between value and score hardly changes the loss; upright "
         "means that values do not turn. Right: what one step leaves, by the number of tokens.",
         panels=(
-            _by_setting(errors, "error over that of the step", "ratio", ticks),
+            _by_setting(errors, "error", "error over that of the step", ticks),
             _by_setting(cosines, "direction", "cosine with the step", ticks),
             _lengths(result),
         ),
