@@ -238,6 +238,13 @@ def test_without_encoding_order_is_nothing_and_with_one_it_is_something(generato
 
 def test_a_model_trains_and_is_tested_at_every_length():
     job = learned.Job(name="soft reader", seed=1, steps=2, batch=8, tested=100)
-    found = learned.train_and_test(job)
-    assert len(found) == len(learned.MEANS)
-    assert found == learned.train_and_test(job)
+    found, clear = learned.train_and_test(job)
+    assert len(found) == len(clear) == len(learned.MEANS)
+    assert (found, clear) == learned.train_and_test(job)
+
+
+def test_clear_strings_lead_by_more_than_a_fiftieth():
+    bits = torch.tensor([[1] * 51 + [0] * 49, [1] * 52 + [0] * 48, [0] * 52 + [1] * 48])
+    strings = learned.Strings(bits=bits, there=torch.ones_like(bits).bool())
+    assert strings.lead.tolist() == [2, 4, -4]
+    assert strings.clear.tolist() == [False, True, True]

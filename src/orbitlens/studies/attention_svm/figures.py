@@ -283,7 +283,13 @@ def _sample(data: Mapping[str, Any], number: int) -> Panel:
         path = [_unit(look[number]) for look in data["paths"][kind]]
         n = len(path)
         layers.append(
-            Curve(x=[0, 1.25 * ray[0]], y=[0, 1.25 * ray[1]], colour=colour, dashed=True, width=1.4)
+            Curve(
+                x=[0.0, 1.25 * ray[0]],
+                y=[0.0, 1.25 * ray[1]],
+                colour=colour,
+                dashed=True,
+                width=1.4,
+            )
         )
         layers.append(
             Curve(
@@ -295,7 +301,7 @@ def _sample(data: Mapping[str, Any], number: int) -> Panel:
             )
         )
         chosen = tokens[data["chosen"][kind][number]]
-        layers.append(Points(x=[chosen[0]], y=[chosen[1]], colour=colour, size=14, opacity=0.35))
+        layers.append(Points(x=[chosen[0]], y=[chosen[1]], colour=colour, size=14.0, opacity=0.35))
     layers.append(
         Points(
             x=[t[0] for t in tokens],
@@ -303,12 +309,14 @@ def _sample(data: Mapping[str, Any], number: int) -> Panel:
             colour=INK,
             symbol="diamond",
             label="tokens",
-            size=6,
+            size=6.0,
         )
     )
     best = tokens[data["optimal"][number]]
     layers.append(
-        Points(x=[best[0]], y=[best[1]], colour=GREEN, symbol="diamond", label="best token", size=6)
+        Points(
+            x=[best[0]], y=[best[1]], colour=GREEN, symbol="diamond", label="best token", size=6.0
+        )
     )
     return Panel(
         layers=layers,

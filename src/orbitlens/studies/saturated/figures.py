@@ -165,7 +165,7 @@ def _wrong(result: StudyResult) -> Panel:
                 y=[row[name] / n for row in rows],
                 colour=colour,
                 label=label,
-                size=7,
+                size=7.0,
             )
         )
     layers.append(
@@ -292,12 +292,23 @@ def learned(result: StudyResult) -> Figure:
                 markers=True,
             )
         )
+    columns = list(zip(*data["clear"]["none"], strict=True))
+    layers.append(
+        Curve(
+            x=x,
+            y=[sum(column) / len(column) for column in columns],
+            colour=BLUE,
+            label="the same, lead above n/50",
+            dashed=True,
+        )
+    )
     return Figure(
         name="saturated-attention-learned",
         title="Majority, learned at length 50: who keeps it on longer strings?",
         caption="Share of strings decided right by one-layer models after training on lengths of "
-        "Binomial(100, ½); bands span the seeds, dotted is guessing. Right: at mean length 250, "
-        "with 95 % intervals over seeds (a single seed has none).",
+        "Binomial(100, ½); bands span the seeds, dotted is guessing. Dashed: no encoding, on "
+        "strings whose lead is more than a fiftieth. Right: at mean length 250, with 95 % "
+        "intervals over seeds (a single seed has none).",
         panels=(
             Panel(
                 layers=layers,

@@ -42,10 +42,19 @@ class Strings:
     there: Bool[Tensor, "string tokens"]
 
     @property
+    def lead(self) -> Int[Tensor, " string"]:
+        """Ones less zeros."""
+        return ((2 * self.bits - 1) * self.there).sum(dim=1)
+
+    @property
     def labels(self) -> Int[Tensor, " string"]:
         """Whether more than half of the bits are 1."""
-        ones = (self.bits * self.there).sum(dim=1)
-        return (2 * ones > self.there.sum(dim=1)).long()
+        return (self.lead > 0).long()
+
+    @property
+    def clear(self) -> Bool[Tensor, " string"]:
+        """Whether the lead is more than a fiftieth: as small as it gets in training."""
+        return MEANS[0] * self.lead.abs() > self.there.sum(dim=1)
 
 
 def draw_strings(n: int, mean: int, generator: torch.Generator) -> Strings:
@@ -152,8 +161,8 @@ class Job:
     tested: int  # strings for each mean length
 
 
-def train_and_test(job: Job) -> list[float]:
-    """Return the accuracy at each mean length after training."""
+def train_and_test(job: Job) -> tuple[list[float], list[float]]:
+    """Return the accuracy at each mean length after training, on all strings and on clear ones."""
     generator = torch.Generator().manual_seed(job.seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(job.seed)
@@ -172,22 +181,35 @@ def train_and_test(job: Job) -> list[float]:
         optimizer.step()
         schedule.step()
     model.eval()
-    return [_accuracy(model, mean, job.tested, generator) for mean in MEANS]
+    pairs = [_accuracy(model, mean, job.tested, generator) for mean in MEANS]
+    return [of_all for of_all, _ in pairs], [of_clear for _, of_clear in pairs]
 
 
 @torch.no_grad()
-def _accuracy(model: nn.Module, mean: int, n: int, generator: torch.Generator) -> float:
-    right = 0
+def _accuracy(
+    model: nn.Module, mean: int, n: int, generator: torch.Generator
+) -> tuple[float, float]:
+    right, clear = [], []
     for _ in range(n // CHUNK):
         strings = draw_strings(CHUNK, mean, generator)
-        right += int(((model(strings) > 0).long() == strings.labels).sum())
-    return right / (n // CHUNK * CHUNK)
+        right.append((model(strings) > 0).long() == strings.labels)
+        clear.append(strings.clear)
+    found, kept = torch.cat(right).double(), torch.cat(clear)
+    return float(found.mean()), float(found[kept].mean())
 
 
-def accuracies(bench: Bench) -> dict[str, list[list[float]]]:
-    """Return accuracies by mean length, of every seed, by model."""
+Accuracies = dict[str, list[list[float]]]  # by model: of every seed, by mean length
 
-    def make() -> dict[str, list[list[float]]]:
+
+def accuracies(bench: Bench) -> Accuracies:
+    """Return accuracies on all strings."""
+    return tested(bench)[0]
+
+
+def tested(bench: Bench) -> tuple[Accuracies, Accuracies]:
+    """Return accuracies on all strings and on clear ones."""
+
+    def make() -> tuple[Accuracies, Accuracies]:
         names = (*ENCODINGS, *bench.pick((), (), ("rotary", "alibi")), *READERS, "LSTM")
         seeds = list(bench.seeds)[: bench.pick(1, 4, 8)]
         jobs = [
@@ -201,10 +223,12 @@ def accuracies(bench: Bench) -> dict[str, list[list[float]]]:
             for name in names
             for seed in (seeds[:1] if name == "LSTM" else seeds)
         ]
-        found: dict[str, list[list[float]]] = {name: [] for name in names}
-        for job, scores in zip(jobs, bench.map(train_and_test, jobs), strict=True):
+        found: Accuracies = {name: [] for name in names}
+        clear: Accuracies = {name: [] for name in names}
+        for job, (scores, on_clear) in zip(jobs, bench.map(train_and_test, jobs), strict=True):
             found[job.name].append(scores)
-        return found
+            clear[job.name].append(on_clear)
+        return found, clear
 
     return bench.once("majority, learned", make)
 
@@ -219,8 +243,8 @@ def _lost(rows: Sequence[Sequence[float]]) -> list[float]:
 
 def generalises(bench: Bench) -> Outcome:
     """6a: least accuracy over lengths without encoding; control: a hard reader."""
-    found = accuracies(bench)
-    data: dict[str, Any] = {"means": list(MEANS), "accuracies": found}
+    found, clear = tested(bench)
+    data: dict[str, Any] = {"means": list(MEANS), "accuracies": found, "clear": clear}
     outcome = Outcome(
         result=estimate.mean(_worst(found["none"])),
         control=estimate.mean(_worst(found["hard reader"])),
