@@ -15,7 +15,7 @@ def trained(result: StudyResult) -> Figure:
         name="memorization-trained",
         title="What training finds instead",
         caption="The fewest trained parameters with which a transformer of one block gets 99 % of "
-        "random labels right, by bisection over its width; a mark a seed, lines through their "
+        "random labels right, by a search over its width; a mark a seed, lines through their "
         "geometric means. Embeddings are random, fixed and not counted. Counting: 3 bits a label "
         "over 32 a weight. "
         "A triangle: even the widest model did not learn it.",

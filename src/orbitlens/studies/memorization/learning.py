@@ -1,8 +1,8 @@
-"""Claim 5: how many parameters a trained transformer needs, by bisection over its width.
+"""Claim 5: how many parameters a trained transformer needs, by a search over its width.
 
 Enters: a bench. Leaves: outcomes. A width is enough if some step of training, on the whole set at
-once, gets 99 % of the labels right. That more width is never worse is taken for granted; where it
-is not so, the fewest parameters are too many, which seeds show as spread.
+once, gets 99 % of the labels right. Widths are doubled until one is enough, then halved between:
+from below, since at one rate of learning for all a model can also be too wide to settle.
 """
 
 from collections.abc import Sequence
@@ -32,6 +32,7 @@ ENOUGH = 0.99  # of the labels
 LOOK_EVERY = 25  # steps
 RATE = 1e-2
 WIDTHS = (4, 5, 6, 7, 8, 10, 12, 14, 17, 20, 24, 28, 34, 40, 48, 57, 68, 81, 96)
+STRIDE = 4  # widths of the list that make one twice as wide
 LENGTHS = (4, 16, 64)
 Row = dict[str, Any]
 
@@ -108,8 +109,11 @@ def fewest(search: Search) -> Row:
         return tried[width][0] >= ENOUGH
 
     widths = [width for width in WIDTHS if width <= search.widest]
-    low, high = -1, len(widths) - 1
+    low, high = -1, 0
     found = enough(widths[high])
+    while not found and high < len(widths) - 1:  # about twice as wide each time
+        low, high = high, min(high + STRIDE, len(widths) - 1)
+        found = enough(widths[high])
     while found and high - low > 1:
         middle = (low + high) // 2
         if enough(widths[middle]):
