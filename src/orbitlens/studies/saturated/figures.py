@@ -298,7 +298,7 @@ def learned(result: StudyResult) -> Figure:
             x=x,
             y=[sum(column) / len(column) for column in columns],
             colour=BLUE,
-            label="the same, lead above n/50",
+            label="no encoding, lead > n/50",
             dashed=True,
         )
     )
