@@ -171,7 +171,19 @@ def parameter_slope(bench: Bench) -> Outcome:
     return Outcome(
         result=_off(_by_number(bench), MIDDLE["slope"]),
         control=_off(_plain(bench), MIDDLE["slope"]),
-        data={"rows": _by_number(bench), "plain": _plain(bench)} | _slopes(bench),
+        data={"rows": _by_number(bench), "plain": _plain(bench), "note": _counts(bench)}
+        | _slopes(bench),
+    )
+
+
+def _counts(bench: Bench) -> str:
+    """Return the counts in words, also without what a hand count leaves out."""
+    found = {row["n_sequences"]: row["parameters"] for row in _by_number(bench)}
+    full = ", ".join(f"{found[n]:,} at N = {n:,}" for n in sorted(found))
+    less = ", ".join(f"{found[n] - 7 * math.isqrt(n):,}" for n in sorted(found))
+    return (
+        f"P is {full}. Seven scalars a group clear registers and take a step back out; a hand count "
+        f"without them gives {less}"
     )
 
 

@@ -7,6 +7,8 @@ from orbitlens.studies.figure import BLUE, GREEN, ORANGE, PINK, Curve, Figure, L
 from orbitlens.studies.memorization.axes import Rows, decades, guide, marks, ticks
 from orbitlens.studies.result import StudyResult
 
+TRIANGLE = " A triangle: even the widest model did not learn it."
+
 
 def trained(result: StudyResult) -> Figure:
     """Draw the fewest parameters that were enough in training."""
@@ -17,8 +19,7 @@ def trained(result: StudyResult) -> Figure:
         caption="The fewest trained parameters with which a transformer of one block gets 99 % of "
         "random labels right, by a search over its width; a mark a seed, lines through their "
         "geometric means. Embeddings are random, fixed and not counted. Counting: 3 bits a label "
-        "over 32 a weight. "
-        "A triangle: even the widest model did not learn it.",
+        f"over 32 a weight.{'' if all(row['reached'] for row in found) else TRIANGLE}",
         panels=(_trained_lengths(found), _trained_numbers(found)),
         height=4.0,
     )

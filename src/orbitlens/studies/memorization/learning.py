@@ -140,7 +140,7 @@ def _sizes(bench: Bench) -> list[tuple[bool, int, int]]:
     """Return label kind, sequences and length of every search."""
     n, few, length = bench.pick((16, 4, 4), (256, 32, 16), (1024, 128, 16))
     lengths = bench.pick(LENGTHS[:2], LENGTHS, LENGTHS)
-    others = bench.pick((8,), (128, 512, 1024), (128, 256, 512, 2048, 4096, 8192))
+    others = bench.pick((8,), (64, 128, 512, 1024), (64, 128, 256, 512, 2048, 4096, 8192))
     sizes = [(False, n, x) for x in lengths] + [(True, few, x) for x in lengths]
     return sizes + [(False, m, length) for m in others]
 
@@ -150,7 +150,7 @@ def searches(bench: Bench) -> list[list[Row]]:
 
     def make() -> list[list[Row]]:
         sizes = _sizes(bench)
-        seeds = list(bench.seeds)[: bench.pick(1, 3, 8)]
+        seeds = list(bench.seeds)[: bench.pick(1, 4, 8)]
         todo = [
             Search(
                 each=each,
