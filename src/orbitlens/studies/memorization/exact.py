@@ -182,8 +182,8 @@ def _counts(bench: Bench) -> str:
     full = ", ".join(f"{found[n]:,} at N = {n:,}" for n in sorted(found))
     less = ", ".join(f"{found[n] - 7 * math.isqrt(n):,}" for n in sorted(found))
     return (
-        f"P is {full}. Seven scalars a group clear registers and take a step back out; a hand count "
-        f"without them gives {less}"
+        f"P is {full}. Seven scalars a group clear registers and take a step back out; a hand "
+        f"count without them gives {less}"
     )
 
 
