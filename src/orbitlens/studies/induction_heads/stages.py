@@ -38,7 +38,7 @@ def job_of(bench: Bench, name: str, seed: int, what: Mapping[str, Any] | None = 
         number=bench.generator(f"chains {name}", seed).initial_seed(),
         n_train=bench.pick(100, 3000, 10_000),
         n_test=bench.pick(50, 2000, 5000),
-        steps=bench.pick((6, 4, 6), (200, 150, 200), (400, 300, 400)),
+        steps=bench.pick((6, 4, 6), (200, 150, 400), (400, 300, 800)),
     )
     return replace(job, **(what or {}))
 
