@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+import torch
+
 from orbitlens.errors import InputError, MissingPackageError
 from orbitlens.studies.tokenization.source import LETTERS
 
@@ -37,8 +39,7 @@ def _pieces(text: str, length: int) -> Iterator[str]:
 
 def characters() -> Dictionary:
     """Return the letters themselves."""
-    ids = {letter: k for k, letter in enumerate(LETTERS)}
-    return Dictionary(tokens=tuple(LETTERS), cut=lambda text: [ids[letter] for letter in text])
+    return blocks(1)
 
 
 def byte_pairs(text: str, size: int) -> Dictionary:
@@ -113,10 +114,13 @@ def longest_match(phrases: dict[str, int], text: str) -> list[int]:
 def blocks(length: int) -> Dictionary:
     """Return all blocks of that length; a rest of a text that fills none is left out."""
     tokens = tuple("".join(letters) for letters in product(LETTERS, repeat=length))
-    ids = {token: k for k, token in enumerate(tokens)}
+    places = 2 ** torch.arange(length - 1, -1, -1)  # a block is a number in base two
 
     def cut(text: str) -> list[int]:
         whole = len(text) - len(text) % length
-        return [ids[piece] for piece in _pieces(text[:whole], length)]
+        letters = torch.frombuffer(bytearray(text[:whole].encode()), dtype=torch.uint8)
+        numbers = (letters.long() - ord(LETTERS[0])).view(-1, length) @ places
+        found: list[int] = numbers.tolist()
+        return found
 
     return Dictionary(tokens=tokens, cut=cut)
