@@ -174,6 +174,37 @@ def table(results: list[StudyResult], folder: str) -> str:
     return "\n".join(lines)
 
 
+def comparison(results: list[StudyResult]) -> str:
+    """Return the page that sets all papers side by side: claim, number, verdict, what is not shown."""
+    lines = [
+        "# All papers side by side",
+        "",
+        "Every core claim of every study, with its number (95 % intervals in brackets), what was wanted, and",
+        "the verdict that follows; behind each paper, what even a pass would not show. Written by",
+        "`docs/make_studies.py` from the stored results; side claims, controls and figures are on the",
+        "pages of the papers.",
+        "",
+    ]
+    for result in results:
+        lines += [
+            f"## {result.title}",
+            "",
+            f"[{result.paper}](https://arxiv.org/abs/{result.paper.removeprefix('arXiv ')}): "
+            f"**{result.verdict.value}**. {_counts(result)} [The study](studies-{result.study}.md).",
+            "",
+            "| | Claim | Number | Wanted | Verdict |",
+            "| --- | --- | --- | --- | --- |",
+        ]
+        for found in result.findings:
+            if found.claim.core:
+                number = "–" if found.outcome.result is None else interval(found.outcome.result)
+                claim = found.claim
+                cells = (claim.key, claim.text, number, claim.wanted, MARKS[found.verdict])
+                lines.append(f"| {' | '.join(cells)} |")
+        lines += ["", f"*Does not show*: {result.gap}", ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
 def between(text: str, content: str) -> str:
     """Return a text with what stands between the markers replaced."""
     before, _, rest = text.partition(BEGIN)
@@ -185,6 +216,7 @@ def wanted() -> dict[Path, str]:
     """Return every file that this script writes, with its text."""
     results = stored()
     files = {DOCS / f"studies-{result.study}.md": page(result) for result in results}
+    files[DOCS / "studies-compared.md"] = comparison(results)
     index = DOCS / "studies.md"
     files[index] = between(index.read_text(encoding="utf-8"), table(results, ""))
     files[README] = between(README.read_text(encoding="utf-8"), table(results, "docs/"))
