@@ -11,6 +11,7 @@ from orbitlens.studies.memorization import STUDY as MEMORIZATION
 from orbitlens.studies.saturated import STUDY as SATURATED
 from orbitlens.studies.study import Study
 from orbitlens.studies.token_dynamics import STUDY as TOKEN_DYNAMICS
+from orbitlens.studies.tokenization import STUDY as TOKENIZATION
 
 STUDIES: dict[str, Study] = {
     "token-dynamics": TOKEN_DYNAMICS,
@@ -20,6 +21,7 @@ STUDIES: dict[str, Study] = {
     "induction-heads": INDUCTION_HEADS,
     "in-context-autoregression": AUTOREGRESSION,
     "memorization": MEMORIZATION,
+    "tokenization": TOKENIZATION,
 }
 
 

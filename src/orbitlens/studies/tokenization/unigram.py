@@ -98,7 +98,7 @@ def ladders(
             kind=kind,
             order=order,
             sizes=sizes,
-            n_characters=bench.pick(long if kind == "blocks" else 60_000, long, 10 * long),
+            n_characters=bench.pick(long // 2 if kind == "blocks" else 60_000, long, 10 * long),
             number=bench.generator(f"text {order}", seed).initial_seed(),
             is_shuffled=is_shuffled,
         )
