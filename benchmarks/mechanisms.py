@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import torch
+from agreement import short
 
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.checkpoint.shipped import shipped_names, shipped_path
@@ -123,17 +124,6 @@ def all_rows(models, data, n_tokens):
         yield row("stories260K", "TinyStories", folder, texts)
     else:
         print(f"{folder} is not there: left out")
-
-
-def short(value):
-    """Return the result with five digits of every number."""
-    if isinstance(value, float):
-        return float(f"{value:.5g}")
-    if isinstance(value, list):
-        return [short(item) for item in value]
-    if isinstance(value, dict):
-        return {key: short(item) for key, item in value.items()}
-    return value
 
 
 def main():

@@ -16,9 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from orbitlens.errors import InputError
 from orbitlens.lab.zoo import zoo_names
-from orbitlens.studies.bench import Bench, Settings
+from orbitlens.studies.bench import Bench, Scale, Settings
 from orbitlens.studies.claim import Claim, Finding, Outcome
 from orbitlens.studies.result import (
     StudyResult,
@@ -61,6 +63,13 @@ class Study:
             raise InputError(f"{self.name}: claims and measures do not match: {odd}.")
         if not any(claim.core for claim in self.claims):
             raise InputError(f"{self.name} has no core claim; a verdict needs at least one.")
+
+    def run(
+        self, scale: Scale, seeds: int, generator: torch.Generator, *, folder: Path
+    ) -> StudyResult:
+        """Test all claims; `generator` gives the first seed."""
+        settings = Settings(scale=scale, seeds=seeds, base_seed=generator.initial_seed())
+        return run_study(self, settings, folder)
 
 
 def run_study(

@@ -1,16 +1,11 @@
 """Attention as a support vector machine (arXiv 2308.16898): where does descent go?"""
 
 from functools import partial
-from pathlib import Path
-
-import torch
 
 from orbitlens.studies.attention_svm import choices, directions
 from orbitlens.studies.attention_svm.claims import CLAIMS
 from orbitlens.studies.attention_svm.figures import figures
-from orbitlens.studies.bench import Scale, Settings
-from orbitlens.studies.result import StudyResult
-from orbitlens.studies.study import Study, run_study
+from orbitlens.studies.study import Study
 
 STUDY = Study(
     name="attention-svm",
@@ -39,11 +34,6 @@ STUDY = Study(
     figures=figures,
 )
 
-
-def run(scale: Scale, seeds: int, generator: torch.Generator, *, folder: Path) -> StudyResult:
-    """Test all claims; `generator` gives the first seed."""
-    settings = Settings(scale=scale, seeds=seeds, base_seed=generator.initial_seed())
-    return run_study(STUDY, settings, folder)
-
+run = STUDY.run
 
 __all__ = ["CLAIMS", "STUDY", "figures", "run"]

@@ -1,16 +1,11 @@
 """In-context autoregression (arXiv 2402.05787): how attention learns W from s_{t+1} = W s_t."""
 
 from functools import partial
-from pathlib import Path
-
-import torch
 
 from orbitlens.studies.autoregression import angles, augmented, plain
 from orbitlens.studies.autoregression.claims import CLAIMS
 from orbitlens.studies.autoregression.figures import figures
-from orbitlens.studies.bench import Scale, Settings
-from orbitlens.studies.result import StudyResult
-from orbitlens.studies.study import Study, run_study
+from orbitlens.studies.study import Study
 
 STUDY = Study(
     name="in-context-autoregression",
@@ -46,11 +41,6 @@ STUDY = Study(
     figures=figures,
 )
 
-
-def run(scale: Scale, seeds: int, generator: torch.Generator, *, folder: Path) -> StudyResult:
-    """Test all claims; `generator` gives the first seed."""
-    settings = Settings(scale=scale, seeds=seeds, base_seed=generator.initial_seed())
-    return run_study(STUDY, settings, folder)
-
+run = STUDY.run
 
 __all__ = ["CLAIMS", "STUDY", "figures", "run"]

@@ -1,16 +1,11 @@
 """Breaking symmetry (arXiv 2402.05969): what tells a transformer the order of its tokens?"""
 
 from functools import partial
-from pathlib import Path
 
-import torch
-
-from orbitlens.studies.bench import Scale, Settings
 from orbitlens.studies.breaking_symmetry import exact, learning, real, slices
 from orbitlens.studies.breaking_symmetry.claims import CLAIMS
 from orbitlens.studies.breaking_symmetry.figures import figures
-from orbitlens.studies.result import StudyResult
-from orbitlens.studies.study import Study, run_study
+from orbitlens.studies.study import Study
 
 STUDY = Study(
     name="breaking-symmetry",
@@ -45,11 +40,6 @@ STUDY = Study(
     on_models=frozenset({"1b", "2e", "2f"}),
 )
 
-
-def run(scale: Scale, seeds: int, generator: torch.Generator, *, folder: Path) -> StudyResult:
-    """Test all claims; `generator` gives the first seed."""
-    settings = Settings(scale=scale, seeds=seeds, base_seed=generator.initial_seed())
-    return run_study(STUDY, settings, folder)
-
+run = STUDY.run
 
 __all__ = ["CLAIMS", "STUDY", "figures", "run"]

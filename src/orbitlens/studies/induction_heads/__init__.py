@@ -1,16 +1,11 @@
 """Induction heads (arXiv 2409.10559): copier, selector and classifier, learnt one after another."""
 
 from functools import partial
-from pathlib import Path
 
-import torch
-
-from orbitlens.studies.bench import Scale, Settings
 from orbitlens.studies.induction_heads import information, stages
 from orbitlens.studies.induction_heads.claims import CLAIMS
 from orbitlens.studies.induction_heads.figures import figures
-from orbitlens.studies.result import StudyResult
-from orbitlens.studies.study import Study, run_study
+from orbitlens.studies.study import Study
 
 STUDY = Study(
     name="induction-heads",
@@ -41,11 +36,6 @@ STUDY = Study(
     figures=figures,
 )
 
-
-def run(scale: Scale, seeds: int, generator: torch.Generator, *, folder: Path) -> StudyResult:
-    """Test all claims; `generator` gives the first seed."""
-    settings = Settings(scale=scale, seeds=seeds, base_seed=generator.initial_seed())
-    return run_study(STUDY, settings, folder)
-
+run = STUDY.run
 
 __all__ = ["CLAIMS", "STUDY", "figures", "run"]

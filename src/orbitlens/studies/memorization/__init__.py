@@ -1,15 +1,9 @@
 """Memorization (arXiv 2409.17677): how many parameters does it take to recall random labels?"""
 
-from pathlib import Path
-
-import torch
-
-from orbitlens.studies.bench import Scale, Settings
 from orbitlens.studies.memorization import exact, learning
 from orbitlens.studies.memorization.claims import CLAIMS
 from orbitlens.studies.memorization.figures import figures
-from orbitlens.studies.result import StudyResult
-from orbitlens.studies.study import Study, run_study
+from orbitlens.studies.study import Study
 
 STUDY = Study(
     name="memorization",
@@ -40,11 +34,6 @@ STUDY = Study(
     figures=figures,
 )
 
-
-def run(scale: Scale, seeds: int, generator: torch.Generator, *, folder: Path) -> StudyResult:
-    """Test all claims; `generator` gives the first seed."""
-    settings = Settings(scale=scale, seeds=seeds, base_seed=generator.initial_seed())
-    return run_study(STUDY, settings, folder)
-
+run = STUDY.run
 
 __all__ = ["CLAIMS", "STUDY", "figures", "run"]

@@ -1,16 +1,11 @@
 """Saturated transformers (arXiv 2106.16213): what does averaging over ties compute?"""
 
 from functools import partial
-from pathlib import Path
 
-import torch
-
-from orbitlens.studies.bench import Scale, Settings
-from orbitlens.studies.result import StudyResult
 from orbitlens.studies.saturated import certificates, compiling, learned, majority, precision
 from orbitlens.studies.saturated.claims import CLAIMS
 from orbitlens.studies.saturated.figures import figures
-from orbitlens.studies.study import Study, run_study
+from orbitlens.studies.study import Study
 
 STUDY = Study(
     name="saturated-attention",
@@ -42,11 +37,6 @@ STUDY = Study(
     figures=figures,
 )
 
-
-def run(scale: Scale, seeds: int, generator: torch.Generator, *, folder: Path) -> StudyResult:
-    """Test all claims; `generator` gives the first seed."""
-    settings = Settings(scale=scale, seeds=seeds, base_seed=generator.initial_seed())
-    return run_study(STUDY, settings, folder)
-
+run = STUDY.run
 
 __all__ = ["CLAIMS", "STUDY", "figures", "run"]

@@ -1,14 +1,9 @@
 """Token dynamics (arXiv 2512.03058): when do tokens converge, and what do encodings do to it?"""
 
 from functools import partial
-from pathlib import Path
-
-import torch
 
 from orbitlens.simulate.system import Mask
-from orbitlens.studies.bench import Scale, Settings
-from orbitlens.studies.result import StudyResult
-from orbitlens.studies.study import Measure, Study, run_study
+from orbitlens.studies.study import Measure, Study
 from orbitlens.studies.token_dynamics import encodings, flows, real, rotary, training
 from orbitlens.studies.token_dynamics.claims import CLAIMS
 from orbitlens.studies.token_dynamics.figures import figures
@@ -60,11 +55,6 @@ STUDY = Study(
     on_models=frozenset({"4d", "5a", "5b"}),
 )
 
-
-def run(scale: Scale, seeds: int, generator: torch.Generator, *, folder: Path) -> StudyResult:
-    """Test all claims; `generator` gives the first seed."""
-    settings = Settings(scale=scale, seeds=seeds, base_seed=generator.initial_seed())
-    return run_study(STUDY, settings, folder)
-
+run = STUDY.run
 
 __all__ = ["CLAIMS", "STUDY", "figures", "run"]
