@@ -33,6 +33,7 @@ class Arm:
     heads: int = 1
     start: str = "small"  # or "default": torch's own, embeddings not tied
     position: str = "learned"
+    rate: float = RATE
     context: int = 512
     steps: int = 700
     look_every: int = 50
@@ -124,7 +125,7 @@ def _train(
     look: Any,  # noqa: ANN401 - a function without arguments, to a loss
     generator: torch.Generator,
 ) -> tuple[list[int], list[float]]:
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, foreach=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=arm.rate, foreach=True)
     places = torch.arange(arm.context + 1)
     steps, losses = [0], [look()]
     for step in range(1, arm.steps + 1):

@@ -16,6 +16,7 @@ from orbitlens.studies.figure import (
     SKY,
     Curve,
     Figure,
+    Forest,
     Heat,
     Layer,
     Level,
@@ -24,7 +25,7 @@ from orbitlens.studies.figure import (
 )
 from orbitlens.studies.result import StudyResult
 from orbitlens.studies.tokenization.source import ENTROPY, UNIGRAM, block_loss
-from orbitlens.studies.tokenization.training import STARTS, WIDTHS
+from orbitlens.studies.tokenization.training import SOON, STARTS, WIDTHS
 
 Rows = Sequence[Mapping[str, Any]]
 COIN, BEST = Level(at=UNIGRAM, label="a coin, ln 2"), Level(at=ENTROPY, label="entropy H")
@@ -149,7 +150,6 @@ def _orders_panel(result: StudyResult) -> Panel:
 
 ARMS = (
     ("letters", "letters", BLUE),
-    ("letters, no positions", "letters, no positions", GREY),
     ("pairs", "ten byte pairs, as many tokens", ORANGE),
     ("pairs, equal characters", "ten byte pairs, as many characters", PINK),
 )
@@ -163,9 +163,9 @@ def trained(result: StudyResult) -> Figure:
         name="tokenization-trained",
         title="Transformers over letters and over tokens",
         caption="Held-out loss by step on the source of order 2; lines are means over seeds, bands "
-        "all of them. Left: one layer of width 16, all weights N(0, 0.02²), embeddings tied. "
-        "Right: one layer of width 64 with torch's own start, over letters: order needs "
-        "positions.",
+        "all of them. Left: one layer of width 16, all weights N(0, 0.02²), embeddings tied; ten "
+        "equally likely byte pairs already cost little, before any training. Right: one layer of "
+        "width 64 with torch's own start, over letters: order needs positions.",
         panels=(
             _steps_panel(
                 [(result.data("4a")["arms"][key], label, c) for key, label, c in ARMS],
@@ -209,7 +209,7 @@ def boundary(result: StudyResult) -> Figure:
         title="Where letters are slow, and where they are not",
         caption=f"Steps until a transformer of two layers over letters has closed half of the gap, "
         f"mean over seeds. {note[0].upper()}{note[1:]}.",
-        panels=(_heat(data), _cells_by_order(data)),
+        panels=(_heat(data), _variants(data)),
         height=3.6,
     )
 
@@ -237,31 +237,23 @@ def _heat(data: Mapping[str, Any]) -> Panel:
     return Panel(layers=[heat], title="order 2", x_label="start of weights")
 
 
-def _cells_by_order(data: Mapping[str, Any]) -> Panel:
+def _variants(data: Mapping[str, Any]) -> Panel:
+    """Draw the widest model with one thing changed at a time."""
     cells, most = data["cells"], data["most"]
-    widest = max(int(name.split()[0]) for name in cells)
-    by_order = {2: cells[f"{widest} default"]}
-    for name, steps in cells.items():
-        parts = name.split()
-        if len(parts) == 3:
-            by_order[int(parts[2])] = steps
-    marks = [(float(order), float(step)) for order, steps in by_order.items() for step in steps]
-    orders = sorted(by_order)
+    names = [name for name in cells if "," in name]
+    first = names[0].split(",")[0]
+    rows = {"as on the left": cells[first]} | {name.split(", ")[1]: cells[name] for name in names}
+    means = [_mean(steps) for steps in rows.values()]
+    forest = Forest(
+        names=list(rows),
+        values=means,
+        low=[float(min(steps)) for steps in rows.values()],
+        high=[float(max(steps)) for steps in rows.values()],
+        colours=[GREEN if mean <= SOON else BLUE for mean in means],
+    )
     return Panel(
-        layers=[
-            Level(at=300.0, label="300 steps"),
-            Curve(
-                x=[float(k) for k in orders],
-                y=[_mean(by_order[k]) for k in orders],
-                colour=BLUE,
-                label="letters, mean",
-            ),
-            Points(x=[x for x, _ in marks], y=[y for _, y in marks], label="a seed"),
-        ],
-        title=f"width {widest}, torch's own start",
-        x_label="order of the source",
-        y_label="steps to half the gap",
-        y_range=(0.0, max(1.05 * most, 330.0)),
-        x_log=True,
-        x_ticks=[(float(k), str(k)) for k in orders],
+        layers=[forest, Level(at=float(SOON), label=f"{SOON} steps", vertical=True)],
+        title=f"width {first.split()[0]}, torch's own start",
+        x_label="steps to half the gap; bars: all seeds",
+        x_range=(0.0, max(1.05 * most, 330.0)),
     )

@@ -10,7 +10,7 @@ from typing import Any
 from orbitlens.studies import estimate
 from orbitlens.studies.bench import Bench
 from orbitlens.studies.claim import Outcome
-from orbitlens.studies.tokenization.arms import Arm, Row, closed_by, half_way, train_arm
+from orbitlens.studies.tokenization.arms import RATE, Arm, Row, closed_by, half_way, train_arm
 from orbitlens.studies.trained import judged
 
 SOON = 300  # steps
@@ -38,18 +38,16 @@ def _main_arms(bench: Bench) -> dict[str, Arm]:
         "letters": small,
         "pairs": pairs,
         "pairs, equal characters": replace(pairs, context=bench.pick(17, WINDOW, WINDOW)),
-        "letters, no positions": replace(small, position="none"),
     }
 
 
-def cell_arm(bench: Bench, *, width: int, start: str, order: int = 2, layers: int = 2) -> Arm:
+def cell_arm(bench: Bench, *, width: int, start: str) -> Arm:
     """Return a letter arm of the boundary; it ends once half the gap is closed."""
     return replace(
         _small(bench),
         width=width,
         start=start,
-        order=order,
-        layers=layers,
+        layers=2,
         heads=max(1, width // 16),
         context=bench.pick(64, 256, 256),
         steps=bench.pick(6, MOST, 5000),
@@ -61,13 +59,14 @@ def cell_arm(bench: Bench, *, width: int, start: str, order: int = 2, layers: in
 def _cell_arms(bench: Bench) -> dict[str, Arm]:
     widths = bench.pick((16,), WIDTHS, WIDTHS)
     arms = {f"{w} {s}": cell_arm(bench, width=w, start=s) for w in widths for s in STARTS}
-    for order in bench.pick((8,), (4, 8), (4, 8)):
-        arms[f"{widths[-1]} default {order}"] = cell_arm(
-            bench, width=widths[-1], start="default", order=order
-        )
-    one = cell_arm(bench, width=widths[-1], start="default", layers=1)
-    arms["one layer"] = replace(one, stop_at=10.0, steps=bench.pick(6, 400, 2000))
-    arms["one layer, no positions"] = replace(arms["one layer"], position="none")
+    name = f"{widths[-1]} default"
+    wide = arms[name]
+    arms[f"{name}, order 8"] = replace(wide, order=8)
+    arms[f"{name}, rotary"] = replace(wide, position="rotary")
+    arms[f"{name}, three times the rate"] = replace(wide, rate=3 * RATE)
+    one = replace(wide, layers=1, stop_at=10.0, steps=bench.pick(6, 400, 2000))
+    arms["one layer"] = one
+    arms["one layer, no positions"] = replace(one, position="none")
     return arms
 
 
@@ -97,16 +96,24 @@ def _shares(rows: Sequence[Row], step: int) -> list[float]:
 # --- claim 4: the pair -----------------------------------------------------------------------
 
 
-def letters_are_slow(bench: Bench) -> Outcome:
-    """4a: share of the gap that the letter model closes; control: a wider one, torch's start."""
-    found, last = runs(bench), _small(bench).steps
-    wide = found[_widest(bench)]
+def letters_are_slow(bench: Bench, *, soon: bool) -> Outcome:
+    """4a, 4d: share of the gap that letters close; control: a wider model, torch's own start."""
+    found, last = runs(bench), SOON if soon else _small(bench).steps
     outcome = Outcome(
         result=estimate.mean(_shares(found["letters"], last)),
-        control=estimate.mean(_shares(wide, last)),
-        data={"arms": {name: found[name] for name in _main_arms(bench)}},
+        control=estimate.mean(_shares(found[_widest(bench)], last)),
+        data={} if soon else _pair_data(bench, found, last),
     )
     return judged(bench, outcome)
+
+
+def _pair_data(bench: Bench, found: dict[str, list[Row]], last: int) -> dict[str, Any]:
+    halves = [half_way(row, last) for row in found["letters"]]
+    words = ", ".join(f"at step {step}" if step < last else "not at all" for step in halves)
+    return {
+        "arms": {name: found[name] for name in _main_arms(bench)},
+        "note": f"letters close half of the gap {words}, a seed each",
+    }
 
 
 def _widest(bench: Bench) -> str:
@@ -150,8 +157,8 @@ def regime(cells: dict[str, list[int]], most: int) -> str:
         return f"in none of {len(cells)} regimes do letters close half of the gap in {SOON} steps"
     return (
         f"regime-dependent: in {len(quick)} of {len(cells)} regimes letters alone close half of "
-        f"the gap within {SOON} steps (width and start, and order where it is not 2: "
-        f"{', '.join(quick)})"
+        f"the gap within {SOON} steps (width, start, and what else is changed: "
+        f"{'; '.join(quick)})"
     )
 
 
