@@ -149,7 +149,12 @@ def _row(found: Finding) -> str:
         control += " **did not fail**"
     kind = claim.key if claim.core else f"{claim.key} *side*"
     cells = (kind, claim.text, number, claim.wanted, control, MARKS[found.verdict])
-    return f"| {' | '.join(cells)} |"
+    return _line(cells)
+
+
+def _line(cells: tuple[str, ...]) -> str:
+    """Return a row of a table; a bar within a cell, such as that of a norm, does not end it."""
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 # --- the table of verdicts -------------------------------------------------------------------
@@ -200,7 +205,7 @@ def comparison(results: list[StudyResult]) -> str:
                 number = "–" if found.outcome.result is None else interval(found.outcome.result)
                 claim = found.claim
                 cells = (claim.key, claim.text, number, claim.wanted, MARKS[found.verdict])
-                lines.append(f"| {' | '.join(cells)} |")
+                lines.append(_line(cells))
         lines += ["", f"*Does not show*: {result.gap}", ""]
     return "\n".join(lines).rstrip() + "\n"
 
