@@ -62,7 +62,7 @@ def _cell_arms(bench: Bench) -> dict[str, Arm]:
     name = f"{widths[-1]} default"
     wide = arms[name]
     arms[f"{name}, order 8"] = replace(wide, order=8)
-    arms[f"{name}, rotary"] = replace(wide, position="rotary")
+    arms[f"{name}, rotary positions"] = replace(wide, position="rotary")
     arms[f"{name}, three times the rate"] = replace(wide, rate=3 * RATE)
     one = replace(wide, layers=1, stop_at=10.0, steps=bench.pick(6, 400, 2000))
     arms["one layer"] = one
@@ -74,9 +74,10 @@ def runs(bench: Bench) -> dict[str, list[Row]]:
     """Return all arms by name, a run a seed."""
 
     def make() -> dict[str, list[Row]]:
-        arms = _main_arms(bench) | _cell_arms(bench)
-        seeds = list(bench.seeds)[: bench.pick(1, 3, 5)]
-        todo = [(name, arm, seed) for seed in seeds for name, arm in arms.items()]
+        main, cells = _main_arms(bench), _cell_arms(bench)
+        arms, seeds = main | cells, list(bench.seeds)
+        most = {name: bench.pick(1, 4 if name in main else 3, 5) for name in arms}
+        todo = [(name, arms[name], seed) for name in arms for seed in seeds[: most[name]]]
         numbered = [
             replace(arm, number=bench.generator(f"text {arm.order}", seed).initial_seed())
             for _, arm, seed in todo
