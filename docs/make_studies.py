@@ -179,23 +179,25 @@ def table(results: list[StudyResult], folder: str) -> str:
     return "\n".join(lines)
 
 
+INTRODUCTION = """# All papers side by side
+
+Every core claim of every study, with its number (95 % intervals in brackets), what was wanted,
+and the verdict that follows; behind each paper, what even a pass would not show. Written by
+`docs/make_studies.py` from the stored results. Side claims, controls and figures are on the pages
+of the papers.
+"""
+
+
 def comparison(results: list[StudyResult]) -> str:
-    """Return the page that sets all papers side by side: claim, number, verdict, what is not shown."""
-    lines = [
-        "# All papers side by side",
-        "",
-        "Every core claim of every study, with its number (95 % intervals in brackets), what was wanted, and",
-        "the verdict that follows; behind each paper, what even a pass would not show. Written by",
-        "`docs/make_studies.py` from the stored results; side claims, controls and figures are on the",
-        "pages of the papers.",
-        "",
-    ]
+    """Return the page that sets all papers side by side."""
+    lines = [INTRODUCTION]
     for result in results:
         lines += [
             f"## {result.title}",
             "",
             f"[{result.paper}](https://arxiv.org/abs/{result.paper.removeprefix('arXiv ')}): "
-            f"**{result.verdict.value}**. {_counts(result)} [The study](studies-{result.study}.md).",
+            f"**{result.verdict.value}**. {_counts(result)} "
+            f"[The study](studies-{result.study}.md).",
             "",
             "| | Claim | Number | Wanted | Verdict |",
             "| --- | --- | --- | --- | --- |",
