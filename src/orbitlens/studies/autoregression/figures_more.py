@@ -40,7 +40,9 @@ def order(result: StudyResult) -> Figure:
         Curve(x=[0.7, 1.3], y=[least] * 2, colour=GREY, dashed=True, label="least possible")
     )
     for place, (_, losses, colour) in enumerate(rows):
-        layers.append(Points(x=_beside(float(place), len(losses)), y=losses, colour=colour, size=6.5))
+        layers.append(
+            Points(x=_beside(float(place), len(losses)), y=losses, colour=colour, size=6.5)
+        )
     return Figure(
         name=f"{NAME}-order",
         title="The position encoding is the algorithm",
