@@ -16,7 +16,7 @@ import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
-from make_studies import shorter
+from make_studies import line, shorter
 
 DOCS = Path(__file__).resolve().parent
 KEPT, PLANS = DOCS / "experiments", DOCS.parent / "experiments"
@@ -69,12 +69,8 @@ def table(name: str, *, accuracy: bool = False) -> str:
     measured = any(row["measured"] for row in rows)
     head = ["setting", "right answers" if accuracy else "loss", "difference", "reads as", "time"]
     head += ["distance", "cosine"] if measured else []
-    lines = [_line(head), _line(["---"] * len(head))]
+    lines = [line(head), line(["---"] * len(head))]
     return "\n".join(lines + [_row(row, accuracy=accuracy, measured=measured) for row in rows])
-
-
-def _line(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _row(row: dict, *, accuracy: bool, measured: bool) -> str:
@@ -91,7 +87,7 @@ def _row(row: dict, *, accuracy: bool, measured: bool) -> str:
         found = row["measured"]
         cells += [_interval(found["log_distance_change"], signed=True)]
         cells += [_interval(found["cosine_last"])]
-    return _line(cells)
+    return line(cells)
 
 
 def _interval(found: dict, *, percent: bool = False, signed: bool = False) -> str:

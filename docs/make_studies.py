@@ -10,6 +10,7 @@ in docs/img/studies. Nothing on the pages is typed: numbers, verdicts and reason
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from orbitlens.studies.claim import Finding, Verdict
@@ -149,10 +150,10 @@ def _row(found: Finding) -> str:
         control += " **did not fail**"
     kind = claim.key if claim.core else f"{claim.key} *side*"
     cells = (kind, claim.text, number, claim.wanted, control, MARKS[found.verdict])
-    return _line(cells)
+    return line(cells)
 
 
-def _line(cells: tuple[str, ...]) -> str:
+def line(cells: Sequence[str]) -> str:
     """Return a row of a table; a bar within a cell, such as that of a norm, does not end it."""
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
@@ -207,7 +208,7 @@ def comparison(results: list[StudyResult]) -> str:
                 number = "–" if found.outcome.result is None else interval(found.outcome.result)
                 claim = found.claim
                 cells = (claim.key, claim.text, number, claim.wanted, MARKS[found.verdict])
-                lines.append(_line(cells))
+                lines.append(line(cells))
         lines += ["", f"*Does not show*: {result.gap}", ""]
     return "\n".join(lines).rstrip() + "\n"
 

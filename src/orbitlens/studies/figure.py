@@ -40,6 +40,26 @@ class Curve:
     opacity: float = 1.0
 
 
+def band(
+    x: Sequence[float],
+    columns: Sequence[Sequence[float]],
+    *,
+    colour: str,
+    label: str,
+    markers: bool = True,
+) -> Curve:
+    """Return the mean of each column, such as one over seeds, with a band that spans them all."""
+    return Curve(
+        x=x,
+        y=[sum(column) / len(column) for column in columns],
+        low=[min(column) for column in columns],
+        high=[max(column) for column in columns],
+        colour=colour,
+        label=label,
+        markers=markers,
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Points:
     """Marks, with bars where `low` and `high` are given."""

@@ -19,6 +19,7 @@ from orbitlens.studies.figure import (
     Layer,
     Level,
     Panel,
+    band,
 )
 from orbitlens.studies.result import StudyResult
 
@@ -143,15 +144,7 @@ def _layers(n: int) -> list[tuple[float, str]]:
 
 def _band(rows: Sequence[Sequence[float]], colour: str, label: str) -> Curve:
     columns = list(zip(*rows, strict=True))
-    return Curve(
-        x=[float(k) for k in range(len(columns))],
-        y=[sum(column) / len(column) for column in columns],
-        low=[min(column) for column in columns],
-        high=[max(column) for column in columns],
-        colour=colour,
-        label=label,
-        markers=True,
-    )
+    return band([float(k) for k in range(len(columns))], columns, colour=colour, label=label)
 
 
 # --- identity --------------------------------------------------------------------------------

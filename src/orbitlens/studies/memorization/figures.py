@@ -16,6 +16,7 @@ from orbitlens.studies.figure import (
     Level,
     Panel,
     Points,
+    band,
 )
 from orbitlens.studies.memorization.axes import Rows, decades, guide, marks, ticks
 from orbitlens.studies.memorization.figures_trained import trained
@@ -173,15 +174,7 @@ def _spread(rows: Rows, field: str, colour: str, label: str) -> Curve:
     """Return the mean over seeds with a band from the smallest to the largest."""
     x = sorted({float(row["n_sequences"]) for row in rows})
     by = [[row[field] for row in rows if row["n_sequences"] == n] for n in x]
-    return Curve(
-        x=x,
-        y=[sum(values) / len(values) for values in by],
-        low=[min(values) for values in by],
-        high=[max(values) for values in by],
-        colour=colour,
-        label=label,
-        markers=True,
-    )
+    return band(x, by, colour=colour, label=label)
 
 
 # --- order -----------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from orbitlens.studies.figure import (
     Level,
     Panel,
     Points,
+    band,
 )
 from orbitlens.studies.result import StudyResult
 
@@ -281,17 +282,7 @@ def learned(result: StudyResult) -> Figure:
     shown = {name: look for name, look in MODELS.items() if name in data["accuracies"]}
     for name, (colour, label) in shown.items():
         columns = list(zip(*data["accuracies"][name], strict=True))
-        layers.append(
-            Curve(
-                x=x,
-                y=[sum(column) / len(column) for column in columns],
-                low=[min(column) for column in columns],
-                high=[max(column) for column in columns],
-                colour=colour,
-                label=label,
-                markers=True,
-            )
-        )
+        layers.append(band(x, columns, colour=colour, label=label))
     columns = list(zip(*data["clear"]["none"], strict=True))
     layers.append(
         Curve(

@@ -1,13 +1,8 @@
 """Tokenization (arXiv 2404.08335): what do tokens give to a model of a Markov source?"""
 
 from functools import partial
-from pathlib import Path
 
-import torch
-
-from orbitlens.studies.bench import Scale, Settings
-from orbitlens.studies.result import StudyResult
-from orbitlens.studies.study import Study, run_study
+from orbitlens.studies.study import Study
 from orbitlens.studies.tokenization import training, unigram
 from orbitlens.studies.tokenization.claims import CLAIMS
 from orbitlens.studies.tokenization.figures import figures
@@ -41,11 +36,6 @@ STUDY = Study(
     figures=figures,
 )
 
-
-def run(scale: Scale, seeds: int, generator: torch.Generator, *, folder: Path) -> StudyResult:
-    """Test all claims; `generator` gives the first seed."""
-    settings = Settings(scale=scale, seeds=seeds, base_seed=generator.initial_seed())
-    return run_study(STUDY, settings, folder)
-
+run = STUDY.run
 
 __all__ = ["CLAIMS", "STUDY", "figures", "run"]

@@ -22,6 +22,7 @@ from orbitlens.studies.figure import (
     Level,
     Panel,
     Points,
+    band,
 )
 from orbitlens.studies.result import StudyResult
 from orbitlens.studies.tokenization.source import ENTROPY, UNIGRAM, block_loss
@@ -61,15 +62,7 @@ def _band(
     found: Sequence[Rows], field: str, *, x: Sequence[float], colour: str, label: str
 ) -> Curve:
     values = [[rows[k][field] for rows in found] for k in range(len(found[0]))]
-    return Curve(
-        x=x,
-        y=[sum(v) / len(v) for v in values],
-        low=[min(v) for v in values],
-        high=[max(v) for v in values],
-        colour=colour,
-        label=label,
-        markers=True,
-    )
+    return band(x, values, colour=colour, label=label)
 
 
 def _sizes_panel(result: StudyResult) -> Panel:
@@ -125,17 +118,7 @@ def _orders_panel(result: StudyResult) -> Panel:
     layers: list[Layer] = [Level(at=0.0), Level(at=1.0, label="entropy H")]
     for place, (size, colour) in enumerate(((10, BLUE), (100, SKY))):
         values = [[rows[place]["closed"] for rows in orders[order]] for order in orders]
-        layers.append(
-            Curve(
-                x=x,
-                y=[sum(v) / len(v) for v in values],
-                low=[min(v) for v in values],
-                high=[max(v) for v in values],
-                colour=colour,
-                label=f"{size} byte pairs",
-                markers=True,
-            )
-        )
+        layers.append(band(x, values, colour=colour, label=f"{size} byte pairs"))
     return Panel(
         layers=layers,
         title="by order of the source",
@@ -184,16 +167,7 @@ def _steps_panel(arms: Sequence[tuple[Rows, str, str]], title: str) -> Panel:
     for rows, label, colour in arms:
         steps = [float(step) for step in rows[0]["steps"]]
         values = [[row["losses"][k] for row in rows] for k in range(len(steps))]
-        layers.append(
-            Curve(
-                x=steps,
-                y=[sum(v) / len(v) for v in values],
-                low=[min(v) for v in values],
-                high=[max(v) for v in values],
-                colour=colour,
-                label=label,
-            )
-        )
+        layers.append(band(steps, values, colour=colour, label=label, markers=False))
     return Panel(layers=layers, title=title, x_label="step", y_label=LOSS, y_range=(0.47, 0.76))
 
 
