@@ -90,7 +90,9 @@ def page(result: StudyResult) -> str:
         f"{result.seconds / 60:.1f} minutes of measuring, training runs that were there "
         f"before not counted; {proof.hardware}; {versions}. "
         f"Models beside the package's own: {', '.join(result.models) or 'none'}. "
-        f"`orbitlens study run {result.study}` does it again.",
+        f"{_data(result)}"
+        f"`orbitlens study run {result.study}{' --data DIR' if result.sources else ''}` does it "
+        "again.",
         "",
         "## Claims",
         "",
@@ -125,6 +127,10 @@ def page(result: StudyResult) -> str:
             "",
         ]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _data(result: StudyResult) -> str:
+    return f"Data: {'; '.join(result.sources)}. " if result.sources else ""
 
 
 def _left_out(found: Finding) -> str:

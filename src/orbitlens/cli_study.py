@@ -72,6 +72,10 @@ def run(
     text: Annotated[
         Path | None, typer.Option(metavar="FILE", help="UTF-8 text for language modelling.")
     ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Data sets, such as Omniglot; others are made here."),
+    ] = None,
     cluster: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler to run on.")
     ] = None,
@@ -98,6 +102,7 @@ def run(
         base_seed=first_seed,
         models=tuple(model or ()),
         text=None if text is None else str(text),
+        data=None if data is None else str(data),
     )
     settings.check_files()
     if figures:

@@ -63,6 +63,8 @@ def show_view(study: "Study") -> "Iterator[RenderableType]":
         for name, words in rows:
             table.add_row(Text(name, style="dim"), Text(words))
         yield table
+    for name, instead in study.data_files.items():
+        yield Text(f"\nData: {name} in the folder of --data; without it {instead}.")
     yield Text(f"\nNot shown by a pass: {study.gap}")
 
 
@@ -91,6 +93,8 @@ def result_view(result: "StudyResult") -> "Iterator[RenderableType]":
     line = Text("\nverdict on the paper: ", style="bold")
     line.append(result.verdict.value, style=STYLES.get(result.verdict.value, ""))
     yield line
+    for source in result.sources:
+        yield Text(f"data: {source}", style="dim")
     if result.reused:
         yield Text(f"{result.reused} of {len(result.findings)} claims were measured before", "dim")
     yield Text(f"Not shown by a pass: {result.gap}", style="dim")

@@ -58,7 +58,7 @@ def drawn(result):
 def tiny(monkeypatch):
     """A study that takes no time, in place of the real ones."""
 
-    def make(**measures):
+    def make(data_files=None, **measures):
         study = Study(
             name="tiny",
             title="A tiny study",
@@ -68,6 +68,7 @@ def tiny(monkeypatch):
             claims=tuple(claim(key) for key in measures),
             measures=measures,
             figures=drawn,
+            data_files=data_files or {},
         )
         monkeypatch.setattr(registry, "STUDIES", {"tiny": study})
 
@@ -137,11 +138,29 @@ def test_an_interrupted_run_says_where_it_stands_and_resumes(tiny, tmp_path):
         (("run", "all", "--scale", "huge"), "smoke, default, full"),
         (("run", "all", "--seeds", "-3"), "expected 1 to 1000"),
         (("run", "all", "--text", "no-such-file"), "there is no such file"),
+        (("run", "all", "--data", "no-such-folder"), "there is no such folder"),
     ],
 )
 def test_bad_input_is_refused(arguments, message, tmp_path):
     given = arguments if arguments[0] == "show" else (*arguments, "--out", tmp_path)
     refused("study", *given, says=[message])
+
+
+def test_a_result_says_which_data_was_used_and_is_measured_anew_with_other_data(tiny, tmp_path):
+    folder, out = tmp_path / "data", tmp_path / "out"
+    folder.mkdir()
+    tiny(data_files={"real.zip": "numbers made up"}, **{"1": one})
+    assert "without it numbers made up" in run("study", "show", "tiny")
+    without = run("study", "run", "tiny", "--out", out, "--data", folder)
+    assert "real.zip: not given; in its place numbers made up" in without
+    (folder / "real.zip").write_text("data")
+    used = run("study", "run", "tiny", "--out", out, "--data", folder)
+    assert "real.zip: used" in used
+    assert "measured before" not in used
+    again = run("study", "run", "tiny", "--out", out, "--data", folder)
+    assert "1 of 1 claims were measured before" in again
+    found = result_from_json(json.loads((out / "tiny-default.json").read_text()))
+    assert found.sources == ("real.zip: used",)
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tiny, tmp_path):

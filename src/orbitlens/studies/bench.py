@@ -59,6 +59,7 @@ class Settings:
     base_seed: int = 0
     models: tuple[str, ...] = ()  # folders of models, beside those of the package
     text: str | None = None  # a file for language modelling
+    data: str | None = None  # a folder of data sets, by the names they are published under
 
     def __post_init__(self) -> None:
         """Refuse numbers of seeds that mean nothing."""
@@ -69,6 +70,16 @@ class Settings:
         """Refuse files that are not there, before anything runs."""
         if self.text is not None and not Path(self.text).is_file():
             raise InputError(f"--text {self.text}: there is no such file. Expected UTF-8 text.")
+        if self.data is not None and not Path(self.data).is_dir():
+            raise InputError(
+                f"--data {self.data}: there is no such folder. Expected one with data sets such as "
+                "fsdd.zip; without --data, studies use data they make themselves."
+            )
+
+    def data_file(self, name: str) -> Path | None:
+        """Return a file of the folder of data; None where no folder was given, or it has none."""
+        file = None if self.data is None else Path(self.data) / name
+        return file if file is not None and file.is_file() else None
 
     @property
     def n_seeds(self) -> int:
@@ -100,6 +111,10 @@ class Bench:
     def seeds(self) -> range:
         """The seeds to run."""
         return range(self.settings.base_seed, self.settings.base_seed + self.settings.n_seeds)
+
+    def data_file(self, name: str) -> Path | None:
+        """Return a data set of the user's; None where no folder was given, or it has no such."""
+        return self.settings.data_file(name)
 
     def pick(self, smoke: Item, default: Item, full: Item) -> Item:
         """Return what belongs to this scale."""

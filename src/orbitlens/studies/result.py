@@ -46,6 +46,7 @@ class StudyResult:
     findings: tuple[Finding, ...]
     reused: int
     provenance: Provenance
+    sources: tuple[str, ...] = ()  # which data was used, in words
 
     @property
     def verdict(self) -> PaperVerdict:
@@ -80,6 +81,7 @@ class StudyResult:
             "seeds": self.seeds,
             "base_seed": self.base_seed,
             "models": list(self.models),
+            "sources": list(self.sources),
             "seconds": self.seconds,
             "reused": self.reused,
             "provenance": {
@@ -114,6 +116,7 @@ def result_from_json(data: Mapping[str, Any]) -> StudyResult:
             findings=findings,
             reused=int(data["reused"]),
             provenance=Provenance(**data["provenance"]),
+            sources=tuple(data.get("sources", ())),  # results of before have none
         )
     except (KeyError, TypeError) as error:
         raise InputError(

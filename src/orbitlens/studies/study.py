@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +52,8 @@ class Study:
     measures: Mapping[str, Measure]  # by the claim's key
     figures: "Callable[[StudyResult], tuple[Figure, ...]]"
     on_models: frozenset[str] = frozenset()  # claims that also look at models the user gives
+    # Files looked for in the user's folder of data, each with what is used where it is missing.
+    data_files: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse claims that nothing measures, and a paper without a core."""
@@ -121,6 +123,7 @@ def run_study(
         seeds=settings.n_seeds,
         base_seed=settings.base_seed,
         models=tuple(Path(model).name for model in settings.models),
+        sources=_sources(study, bench),
         findings=tuple(findings),
         reused=reused,
         provenance=provenance(code_version(*study.measures.values())),
@@ -150,7 +153,8 @@ def _file_name(study: Study, settings: Settings, claim: Claim) -> str:
     if claim.key in study.on_models:
         models = [*zoo_names(), *(_identity(model) for model in settings.models)]
     version = code_version(study.measures[claim.key])
-    what = [settings.n_seeds, settings.base_seed, models, settings.text, version]
+    data = [_stamp(file) for file in map(settings.data_file, study.data_files) if file is not None]
+    what = [settings.n_seeds, settings.base_seed, models, settings.text, version, *data]
     name = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
     return f"{study.name}-{settings.scale.value}-{claim.key}-{name}.json"
 
@@ -159,10 +163,20 @@ def _identity(model: str) -> list[str]:
     """Return a name for a model that changes when its weights do."""
     folder = Path(model)
     files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
-    return [
-        model,
-        *(f"{file.name} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files),
-    ]
+    return [model, *map(_stamp, files)]
+
+
+def _stamp(file: Path) -> str:
+    """Return a name for a file that changes when it is written."""
+    return f"{file.name} {file.stat().st_size} {file.stat().st_mtime_ns}"
+
+
+def _sources(study: Study, bench: Bench) -> tuple[str, ...]:
+    """Return in words which data was used: the user's, or what takes its place."""
+    return tuple(
+        f"{name}: used" if bench.data_file(name) else f"{name}: not given; in its place {instead}"
+        for name, instead in study.data_files.items()
+    )
 
 
 def _stored(file: Path, claim: Claim) -> Finding | None:
