@@ -54,6 +54,9 @@ def train(
     refinement: Annotated[
         str | None, typer.Option(metavar="NAME", help="none, guard, anti, aligned, ...")
     ] = None,
+    attention: Annotated[
+        str | None, typer.Option(metavar="KIND", help="softmax or plastic.")
+    ] = None,
     layers: Annotated[int | None, typer.Option(metavar="L", help="Number of layers.")] = None,
     heads: Annotated[int | None, typer.Option(metavar="H", help="Heads a layer.")] = None,
     width: Annotated[int | None, typer.Option(metavar="D", help="Width of the model.")] = None,
@@ -79,6 +82,7 @@ def train(
         "residual": _residual(residual),
         "norm": norm,
         "refinement": refinement,
+        "attention": attention,
         "layers": layers,
         "heads": heads,
         "width": width,

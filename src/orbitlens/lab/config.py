@@ -17,6 +17,7 @@ RESIDUALS = ("all", "none", "attention", "mlp")
 NORMS = ("pre", "post", "peri", "none")
 NORM_KINDS = ("layer", "rms")
 ACTIVATIONS = ("gelu", "swiglu")
+ATTENTION_KINDS = ("softmax", "plastic")
 DEFINITE = ("definite-positive", "definite-half", "definite-negative")
 REFINEMENTS = (
     "none",
@@ -37,6 +38,7 @@ SWITCHES: dict[str, tuple[str, ...]] = {
     "norm_kind": NORM_KINDS,
     "activation": ACTIVATIONS,
     "refinement": REFINEMENTS,
+    "attention": ATTENTION_KINDS,
 }
 # A refinement acts on one kind of encoding; the others here mean nothing to it.
 NEEDS_POSITION: dict[str, tuple[str, ...]] = {
@@ -60,6 +62,8 @@ class OrbitConfig(PretrainedConfig):
             the branch's output ("peri"), or nowhere.
         mlp: whether layers have one; shared_layers: one set of weights for all layers.
         refinement: theory section 6; `penalty_weight` is the factor of "penalty".
+        attention: "softmax", or "plastic": a state that each token writes to by a local rule, with
+            no softmax; `decay` is what the state keeps from one token to the next.
     """
 
     model_type = "orbit"
@@ -85,6 +89,8 @@ class OrbitConfig(PretrainedConfig):
     shared_layers: bool = False
     refinement: str = "none"
     penalty_weight: float | int = 1.0
+    attention: str = "softmax"
+    decay: float | int = 1.0
     relative_attention_num_buckets: int = 32
     relative_attention_max_distance: int = 128
     initializer_range: float = 0.02
@@ -156,11 +162,43 @@ def check_switches(config: OrbitConfig) -> None:
     for name in SWITCHES:
         known(name, getattr(config, name))
     _check_residual(config)
+    _check_attention(config)
     needed = NEEDS_POSITION.get(config.refinement)
     if needed is not None and config.position not in needed:
         raise InputError(
             f"refinement {config.refinement!r} changes the encoding {' or '.join(needed)}; the "
             f"position here is {config.position!r}. Choose that encoding or another refinement."
+        )
+
+
+def _check_attention(config: OrbitConfig) -> None:
+    """Refuse switches that mean nothing with the kind of attention."""
+    if config.attention != "softmax" and config.refinement not in {"none", "reinjection"}:
+        raise InputError(
+            f"refinement {config.refinement!r} is one of softmax attention; the attention here is "
+            f"{config.attention!r}. Choose refinement 'none' or attention 'softmax'."
+        )
+    if config.attention == "plastic":
+        _check_plastic(config)
+    elif config.decay != 1:
+        raise InputError(
+            f"decay {config.decay} is one of attention 'plastic'; the attention here is "
+            f"{config.attention!r}. Leave decay at 1 or choose 'plastic'."
+        )
+
+
+def _check_plastic(config: OrbitConfig) -> None:
+    if config.position in {"alibi", "t5"}:
+        raise InputError(
+            f"position {config.position!r} is added to the scores inside a softmax, which plastic "
+            "attention does not have. Choose none, learned, sinusoidal or rotary."
+        )
+    if not 0 < config.decay <= 1:
+        raise InputError(f"decay is {config.decay}; expected a number above 0, and 1 at most.")
+    if config.decay != 1 and (config.mask == "full" or config.image_size is not None):
+        raise InputError(
+            f"decay {config.decay} needs tokens that come one after another; here all are read "
+            "at once. Leave decay at 1, or choose mask 'causal' and a task of tokens."
         )
 
 

@@ -20,10 +20,11 @@ from transformers.modeling_outputs import (
 from orbitlens.errors import InputError
 from orbitlens.lab.block import OrbitBlock, make_norm
 from orbitlens.lab.config import OrbitConfig
+from orbitlens.lab.kinds import make_attention
 from orbitlens.lab.masks import Call, Surroundings
 from orbitlens.lab.patches import PatchEmbedding
 from orbitlens.lab.position import SinusoidalPositions
-from orbitlens.lab.refinements import ATTENTIONS, FreeMatrices, HeadScalars
+from orbitlens.lab.refinements import FreeMatrices, HeadScalars
 
 IGNORED = -100  # a target that is not judged
 
@@ -103,7 +104,7 @@ class OrbitModel(OrbitPreTrainedModel):
         self.relative_bias = nn.Embedding(n_buckets, heads) if config.position == "t5" else None
         n_sets = 1 if config.shared_layers else config.num_hidden_layers
         self.layers = nn.ModuleList(
-            OrbitBlock(config, ATTENTIONS[config.refinement](config)) for _ in range(n_sets)
+            OrbitBlock(config, make_attention(config)) for _ in range(n_sets)
         )
         has_norm = config.norm in {"pre", "peri"}
         self.norm = make_norm(config) if has_norm else nn.Identity()

@@ -31,7 +31,11 @@ SWITCHES = (
     "shared_layers",
     "refinement",
     "penalty_weight",
+    "attention",
+    "decay",
 )
+# Settings that came later. At their defaults they change nothing, not even a run's hash.
+LATER = ("attention", "decay")
 
 # What a task is trained with where nothing else is said and the defaults below do not suit it.
 RECIPES: dict[str, dict[str, Any]] = {
@@ -58,6 +62,8 @@ class RunConfig:
     shared_layers: bool = False
     refinement: str = "none"
     penalty_weight: float = 1.0
+    attention: str = "softmax"
+    decay: float = 1.0
     layers: int = 3
     heads: int = 4
     width: int = 64
@@ -171,6 +177,9 @@ def run_hash(config: RunConfig) -> str:
     """Return the name of a run's folder: a hash of all that its weights depend on."""
     what = config.to_json() | {"task": task_of(config).name}
     del what["options"]  # the task's name says them, and a file's content
+    for name in LATER:
+        if what[name] == getattr(RunConfig, name):
+            del what[name]
     text = json.dumps([VERSION, what], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
