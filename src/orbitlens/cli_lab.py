@@ -55,7 +55,7 @@ def train(
         str | None, typer.Option(metavar="NAME", help="none, guard, anti, aligned, ...")
     ] = None,
     attention: Annotated[
-        str | None, typer.Option(metavar="KIND", help="softmax or plastic.")
+        str | None, typer.Option(metavar="KIND", help="softmax, plastic or separable.")
     ] = None,
     layers: Annotated[int | None, typer.Option(metavar="L", help="Number of layers.")] = None,
     heads: Annotated[int | None, typer.Option(metavar="H", help="Heads a layer.")] = None,

@@ -19,6 +19,7 @@ POSITIONS = {
 NORMS = ("pre", "post", "peri", "none")
 PLAIN = ("none", "guard", "guard-data", "anti", "penalty", "reinjection")  # weights are maps
 DEFINITE = ("definite-positive", "definite-half", "definite-negative")
+AXES = ("columns-rows", "rows-columns", "columns", "rows")
 REFINEMENTS = (*PLAIN, *DEFINITE, "aligned", "diagonal", "rotary-values")
 
 
@@ -105,4 +106,22 @@ def flags(settings: Settings) -> tuple[str, ...]:
         )
     if settings.get("image_size") is not None and causal(settings):
         found.append("the mask is causal among patches; the class token sees all of them")
+    found += _separable(settings)
     return tuple(found)
+
+
+def _separable(settings: Settings) -> list[str]:
+    """Say which layers attend within columns and which within rows."""
+    if settings.get("attention", "softmax") != "separable":
+        return []
+    turn = _word(settings, "axes", AXES[0], AXES).split("-")
+    n_layers = settings.size("n_layers")
+    lines = [turn[layer % len(turn)] for layer in range(n_layers)]
+    said = [
+        f"layers {', '.join(str(k) for k in range(n_layers) if lines[k] == axis)} within {axis}"
+        for axis in dict.fromkeys(lines)
+    ]
+    return [
+        f"attention is separable ({' and '.join(said)}): rates and certificates speak of the "
+        "tokens of one such line and its class token"
+    ]

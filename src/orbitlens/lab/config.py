@@ -17,7 +17,8 @@ RESIDUALS = ("all", "none", "attention", "mlp")
 NORMS = ("pre", "post", "peri", "none")
 NORM_KINDS = ("layer", "rms")
 ACTIVATIONS = ("gelu", "swiglu")
-ATTENTION_KINDS = ("softmax", "plastic")
+ATTENTION_KINDS = ("softmax", "plastic", "separable")
+AXES = ("columns-rows", "rows-columns", "columns", "rows")
 DEFINITE = ("definite-positive", "definite-half", "definite-negative")
 REFINEMENTS = (
     "none",
@@ -39,6 +40,7 @@ SWITCHES: dict[str, tuple[str, ...]] = {
     "activation": ACTIVATIONS,
     "refinement": REFINEMENTS,
     "attention": ATTENTION_KINDS,
+    "axes": AXES,
 }
 # A refinement acts on one kind of encoding; the others here mean nothing to it.
 NEEDS_POSITION: dict[str, tuple[str, ...]] = {
@@ -63,7 +65,9 @@ class OrbitConfig(PretrainedConfig):
         mlp: whether layers have one; shared_layers: one set of weights for all layers.
         refinement: theory section 6; `penalty_weight` is the factor of "penalty".
         attention: "softmax", or "plastic": a state that each token writes to by a local rule, with
-            no softmax; `decay` is what the state keeps from one token to the next.
+            no softmax; `decay` is what the state keeps from one token to the next. "separable":
+            layers of an image see columns and rows in turn, in the order of `axes`.
+        image_size: side of square images, or [height, width].
     """
 
     model_type = "orbit"
@@ -91,10 +95,11 @@ class OrbitConfig(PretrainedConfig):
     penalty_weight: float | int = 1.0
     attention: str = "softmax"
     decay: float | int = 1.0
+    axes: str = "columns-rows"
     relative_attention_num_buckets: int = 32
     relative_attention_max_distance: int = 128
     initializer_range: float = 0.02
-    image_size: int | None = None
+    image_size: int | list[int] | None = None
     patch_size: int = 2
     num_channels: int = 1
     use_cache: bool = True
@@ -130,7 +135,20 @@ class OrbitConfig(PretrainedConfig):
     @property
     def n_patches(self) -> int:
         """Number of patches of an image; 0 for a model of tokens."""
-        return 0 if self.image_size is None else (self.image_size // self.patch_size) ** 2
+        return 0 if self.image_size is None else self.grid[0] * self.grid[1]
+
+    @property
+    def image_sides(self) -> tuple[int, int]:
+        """Height and width of an image."""
+        size = self.image_size or 0
+        height, width = size if isinstance(size, list) else (size, size)
+        return height, width
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        height, width = self.image_sides
+        return height // self.patch_size, width // self.patch_size
 
 
 def known(name: str, value: object) -> str:
@@ -184,6 +202,27 @@ def _check_attention(config: OrbitConfig) -> None:
         raise InputError(
             f"decay {config.decay} is one of attention 'plastic'; the attention here is "
             f"{config.attention!r}. Leave decay at 1 or choose 'plastic'."
+        )
+    _check_separable(config)
+
+
+def _check_separable(config: OrbitConfig) -> None:
+    if config.attention != "separable":
+        if config.axes != "columns-rows":
+            raise InputError(
+                f"axes {config.axes!r} belongs to attention 'separable'; the attention here is "
+                f"{config.attention!r}. Leave axes out or choose 'separable'."
+            )
+        return
+    if config.image_size is None:
+        raise InputError(
+            "attention 'separable' looks along the columns and rows of an image; this is a model "
+            "of tokens. Choose a task of images, such as digits, or another attention."
+        )
+    if config.refinement == "reinjection":
+        raise InputError(
+            "refinement 'reinjection' adds positions before every layer, as attention 'separable' "
+            "does by itself. Choose refinement 'none'."
         )
 
 
@@ -243,9 +282,17 @@ def check_sizes(config: OrbitConfig) -> None:
             f"hidden_size {config.hidden_size} is odd; sinusoidal positions come in pairs of sine "
             "and cosine. Choose an even width."
         )
-    if config.image_size is not None and config.image_size % config.patch_size:
+    if config.image_size is not None:
+        _check_image(config)
+
+
+def _check_image(config: OrbitConfig) -> None:
+    size = config.image_size
+    if isinstance(size, list) and (len(size) != 2 or min(size) < 1):
+        raise InputError(f"image_size {size}: expected one side, or [height, width].")
+    if any(side % config.patch_size for side in config.image_sides):
         raise InputError(
-            f"image_size {config.image_size} does not cut into patches of {config.patch_size}. "
+            f"image_size {size} does not cut into patches of {config.patch_size}. "
             "Choose a patch_size that divides it."
         )
 

@@ -25,6 +25,7 @@ from orbitlens.lab.masks import Call, Surroundings
 from orbitlens.lab.patches import PatchEmbedding
 from orbitlens.lab.position import SinusoidalPositions
 from orbitlens.lab.refinements import FreeMatrices, HeadScalars
+from orbitlens.lab.separable import LineSurroundings, SeparableBlock
 
 IGNORED = -100  # a target that is not judged
 
@@ -97,19 +98,24 @@ class OrbitModel(OrbitPreTrainedModel):
         self.embed_patches = PatchEmbedding(config) if is_image else None
         n_positions = config.n_patches + 1 if is_image else config.max_position_embeddings
         tables = {"learned": nn.Embedding, "sinusoidal": SinusoidalPositions}
-        table = tables.get(config.position)
+        is_separable = config.attention == "separable"  # its layers have tables of their own
+        table = None if is_separable else tables.get(config.position)
         self.embed_positions = None if table is None else table(n_positions, width)
         n_buckets = config.relative_attention_num_buckets
         heads = config.num_attention_heads
         self.relative_bias = nn.Embedding(n_buckets, heads) if config.position == "t5" else None
         n_sets = 1 if config.shared_layers else config.num_hidden_layers
         self.layers = nn.ModuleList(
-            OrbitBlock(config, make_attention(config)) for _ in range(n_sets)
+            SeparableBlock(config, make_attention(config), number)
+            if is_separable
+            else OrbitBlock(config, make_attention(config))
+            for number in range(n_sets)
         )
         has_norm = config.norm in {"pre", "peri"}
         self.norm = make_norm(config) if has_norm else nn.Identity()
         self.reinjects = config.refinement == "reinjection"
-        self.surroundings = Surroundings(config, self.relative_bias)
+        around = LineSurroundings if is_separable else Surroundings
+        self.surroundings = around(config, self.relative_bias)
         self.post_init()
 
     def get_input_embeddings(self) -> Any:  # noqa: ANN401 - None for a model of images

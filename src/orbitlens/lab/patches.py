@@ -20,7 +20,7 @@ class PatchEmbedding(nn.Module):
         size = config.patch_size
         self.projection = nn.Conv2d(config.num_channels, config.hidden_size, size, stride=size)
         self.class_token = nn.Parameter(torch.zeros(1, 1, config.hidden_size))
-        self.shape = (config.num_channels, config.image_size, config.image_size)
+        self.shape = (config.num_channels, *config.image_sides)
 
     def forward(
         self, images: Float[Tensor, "batch channel height width"]

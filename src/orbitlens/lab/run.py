@@ -33,9 +33,10 @@ SWITCHES = (
     "penalty_weight",
     "attention",
     "decay",
+    "axes",
 )
 # Settings that came later. At their defaults they change nothing, not even a run's hash.
-LATER = ("attention", "decay")
+LATER = ("attention", "decay", "axes")
 
 # What a task is trained with where nothing else is said and the defaults below do not suit it.
 RECIPES: dict[str, dict[str, Any]] = {
@@ -64,6 +65,7 @@ class RunConfig:
     penalty_weight: float = 1.0
     attention: str = "softmax"
     decay: float = 1.0
+    axes: str = "columns-rows"
     layers: int = 3
     heads: int = 4
     width: int = 64

@@ -155,7 +155,11 @@ def _orbit(feed: Feed, config: Any) -> Feed:  # noqa: ANN401
         shift_matters=config.position in {"learned", "sinusoidal"},
     )
     if config.image_size is not None:  # the class token stands at 0, patches from 1 on
-        return replace(feed, kind=Kind.IMAGE, n_special=1, first_id=1, shift_matters=None)
+        feed = replace(feed, kind=Kind.IMAGE, n_special=1, first_id=1, shift_matters=None)
+        if getattr(config, "attention", "softmax") == "separable":
+            reason = "separable attention tells columns and rows apart without any encoding or mask"
+            feed = replace(feed, obstacle_encoding=reason, obstacle_mask=reason)
+        return feed
     return feed if feed.causal else replace(feed, kind=Kind.ENCODER)
 
 
