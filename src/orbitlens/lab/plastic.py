@@ -14,8 +14,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 from transformers import Cache
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import CacheLayerMixin, DynamicLayer
 
+from orbitlens.errors import InputError
 from orbitlens.lab.attention import (
     BatchTokens,
     Given,
@@ -191,7 +192,10 @@ def state_of(cache: Cache, layer: int) -> PlasticState:
         cache.layers.append(PlasticState())
     kept = cache.layers[layer]
     if not isinstance(kept, PlasticState):
-        if kept.get_seq_length():
-            raise TypeError(f"the cache's layer {layer} holds keys; expected a plastic state.")
+        if not isinstance(kept, CacheLayerMixin) or kept.get_seq_length():
+            raise InputError(
+                f"layer {layer} of the cache holds {type(kept).__name__}; expected a cache that is "
+                "empty or was filled by this model. Give a fresh DynamicCache()."
+            )
         kept = cache.layers[layer] = PlasticState()
     return kept
