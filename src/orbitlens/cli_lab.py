@@ -57,6 +57,15 @@ def train(
     attention: Annotated[
         str | None, typer.Option(metavar="KIND", help="softmax, plastic or separable.")
     ] = None,
+    stem: Annotated[
+        str | None, typer.Option(metavar="KIND", help="Of images: patch or conv.")
+    ] = None,
+    modulation: Annotated[
+        str | None, typer.Option(metavar="KIND", help="Of images: none, token-norm, moto, ...")
+    ] = None,
+    token_prop: Annotated[
+        float | None, typer.Option(metavar="W", help="Of images: weight of pixels in the loss.")
+    ] = None,
     layers: Annotated[int | None, typer.Option(metavar="L", help="Number of layers.")] = None,
     heads: Annotated[int | None, typer.Option(metavar="H", help="Heads a layer.")] = None,
     width: Annotated[int | None, typer.Option(metavar="D", help="Width of the model.")] = None,
@@ -83,6 +92,9 @@ def train(
         "norm": norm,
         "refinement": refinement,
         "attention": attention,
+        "stem": stem,
+        "modulation": modulation,
+        "token_prop": token_prop,
         "layers": layers,
         "heads": heads,
         "width": width,

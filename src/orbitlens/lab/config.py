@@ -19,6 +19,8 @@ NORM_KINDS = ("layer", "rms")
 ACTIVATIONS = ("gelu", "swiglu")
 ATTENTION_KINDS = ("softmax", "plastic", "separable")
 AXES = ("columns-rows", "rows-columns", "columns", "rows")
+STEMS = ("patch", "conv")
+MODULATIONS = ("none", "token-norm", "moto", "moto-replace", "moto-random")
 DEFINITE = ("definite-positive", "definite-half", "definite-negative")
 REFINEMENTS = (
     "none",
@@ -41,7 +43,11 @@ SWITCHES: dict[str, tuple[str, ...]] = {
     "refinement": REFINEMENTS,
     "attention": ATTENTION_KINDS,
     "axes": AXES,
+    "stem": STEMS,
+    "modulation": MODULATIONS,
 }
+# What happens to the patches of an image, and what nothing at all is called.
+OF_IMAGES: dict[str, str | int] = {"stem": "patch", "modulation": "none", "token_prop": 0}
 # A refinement acts on one kind of encoding; the others here mean nothing to it.
 NEEDS_POSITION: dict[str, tuple[str, ...]] = {
     "diagonal": ("rotary",),
@@ -68,6 +74,9 @@ class OrbitConfig(PretrainedConfig):
             no softmax; `decay` is what the state keeps from one token to the next. "separable":
             layers of an image see columns and rows in turn, in the order of `axes`.
         image_size: side of square images, or [height, width].
+        stem: what patches are cut from: the image ("patch"), or a 3 x 3 convolution of it ("conv").
+        modulation: what patches do to each other before any attention (`moto.py`).
+        token_prop: factor of the loss of a linear map from tokens back to pixels; 0: none.
     """
 
     model_type = "orbit"
@@ -96,6 +105,9 @@ class OrbitConfig(PretrainedConfig):
     attention: str = "softmax"
     decay: float | int = 1.0
     axes: str = "columns-rows"
+    stem: str = "patch"
+    modulation: str = "none"
+    token_prop: float | int = 0.0
     relative_attention_num_buckets: int = 32
     relative_attention_max_distance: int = 128
     initializer_range: float = 0.02
@@ -181,12 +193,26 @@ def check_switches(config: OrbitConfig) -> None:
         known(name, getattr(config, name))
     _check_residual(config)
     _check_attention(config)
+    _check_of_images(config)
     needed = NEEDS_POSITION.get(config.refinement)
     if needed is not None and config.position not in needed:
         raise InputError(
             f"refinement {config.refinement!r} changes the encoding {' or '.join(needed)}; the "
             f"position here is {config.position!r}. Choose that encoding or another refinement."
         )
+
+
+def _check_of_images(config: OrbitConfig) -> None:
+    """Refuse what only patches can have done to them in a model of tokens."""
+    for name, nothing in OF_IMAGES.items():
+        value = getattr(config, name)
+        if config.image_size is None and value != nothing:
+            raise InputError(
+                f"{name} {value!r} acts on the patches of an image; this is a model of tokens. "
+                f"Choose a task of images, such as digits, or leave {name} at {nothing!r}."
+            )
+    if not 0 <= config.token_prop < float("inf"):
+        raise InputError(f"token_prop is {config.token_prop}; expected a number, 0 or more.")
 
 
 def _check_attention(config: OrbitConfig) -> None:

@@ -69,10 +69,13 @@ class OrbitPreTrainedModel(PreTrainedModel):
             nn.init.constant_(module.weight, module.start)
 
     def extra_loss(self) -> Tensor:
-        """Return what a refinement adds to the loss: 0 for most."""
+        """Return what a refinement and TokenProp add to the loss: 0 for most."""
         total = torch.zeros((), device=self.device)
         for block in self._blocks():
             added = block.self_attn.extra_loss(block.frame())
+            total = total if added is None else total + added
+        for module in self.modules():
+            added = module.extra_loss() if isinstance(module, PatchEmbedding) else None
             total = total if added is None else total + added
         return total
 

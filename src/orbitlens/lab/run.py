@@ -34,9 +34,12 @@ SWITCHES = (
     "attention",
     "decay",
     "axes",
+    "stem",
+    "modulation",
+    "token_prop",
 )
 # Settings that came later. At their defaults they change nothing, not even a run's hash.
-LATER = ("attention", "decay", "axes")
+LATER = ("attention", "decay", "axes", "stem", "modulation", "token_prop")
 
 # What a task is trained with where nothing else is said and the defaults below do not suit it.
 RECIPES: dict[str, dict[str, Any]] = {
@@ -66,6 +69,9 @@ class RunConfig:
     attention: str = "softmax"
     decay: float = 1.0
     axes: str = "columns-rows"
+    stem: str = "patch"
+    modulation: str = "none"
+    token_prop: float = 0.0
     layers: int = 3
     heads: int = 4
     width: int = 64
@@ -100,6 +106,11 @@ class RunConfig:
         if isinstance(self.residual, tuple):
             found["residual"] = list(self.residual)
         return found
+
+    @property
+    def adds_loss(self) -> bool:
+        """Whether the model adds something to the loss of the task."""
+        return self.refinement == "penalty" or self.token_prop > 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the config as plain data."""

@@ -178,7 +178,7 @@ class _Run:
         config = self.config
         batch = training_batch(config, self.task, self.step)
         loss = self._loss(batch)
-        total = loss + self.core.extra_loss() if config.refinement == "penalty" else loss
+        total = loss + self.core.extra_loss() if config.adds_loss else loss
         total.backward()
         torch.nn.utils.clip_grad_norm_(self.parameters, config.clip, foreach=True)
         rate = rate_at(config, self.step)
