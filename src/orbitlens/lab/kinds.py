@@ -1,7 +1,7 @@
 """Which attention layer a config asks for.
 
-Enters: an `OrbitConfig`. Leaves: a fresh layer of the kind that `attention` names; softmax attention
-comes in the form of its refinement.
+Enters: an `OrbitConfig`. Leaves: a fresh layer of the kind that `attention` names; softmax comes in
+the form of its refinement.
 """
 
 from collections.abc import Callable
