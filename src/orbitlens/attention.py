@@ -21,8 +21,17 @@ PerHeadPattern = Float[Tensor, "head tokens tokens"]
 
 
 def attention_pattern(layer: AttentionLayer, tokens: Tokens) -> PerHeadPattern:
-    """Return p_ij of every head: the share of token j in what token i takes up; rows sum to 1."""
-    return attention_scores(layer, tokens).softmax(dim=-1)
+    """Return p_ij of every head: the share of token j in what token i takes up; rows sum to 1.
+
+    Where attention has no softmax they are signed weights, and sum to anything.
+    """
+    scores = attention_scores(layer, tokens)
+    fading = layer.stack.fading
+    if fading is None:
+        return scores.softmax(dim=-1)
+    places = torch.arange(tokens.shape[0], dtype=tokens.dtype, device=tokens.device)
+    kept = fading ** (places[:, None] - places[None, :]).clamp(min=0)
+    return kept * scores.masked_fill(scores == -math.inf, 0.0)
 
 
 def attention_scores(layer: AttentionLayer, tokens: Tokens) -> PerHeadPattern:

@@ -146,6 +146,7 @@ class _Builder:
             transposed=row.transposed,
             recipe=self.recipe,
             refusal=self.get(row.refusal),
+            fading=self.get(row.fading),
             position_offset=row.position_offset,
         )
 

@@ -74,6 +74,7 @@ class Row:
     d_head: PerConfig[int | None] = lambda c: c.optional_size("d_head")
     recipe: PerConfig[str | None] = None  # how maps are computed, where the file has no weights
     refusal: PerConfig[str | None] = None  # why the heads have no maps that could be read
+    fading: PerConfig[float | None] = None  # no softmax, and what a score keeps from token to token
     flags: PerConfig[tuple[str, ...]] = ()
 
 
@@ -362,6 +363,7 @@ ORBIT = Row(  # the lab's own models, whose every mechanism is a switch of the c
     d_head=orbit.d_head,
     recipe=orbit.recipe,
     refusal=orbit.refusal,
+    fading=orbit.fading,
     flags=orbit.flags,
 )
 

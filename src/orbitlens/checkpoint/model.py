@@ -102,6 +102,7 @@ class Stack:
     fused_order: str | None  # "blocks" or "groups" where one tensor holds q, k and v
     transposed: bool  # weights stored as (in, out): GPT-2's Conv1D
     recipe: str | None = None  # how maps are computed, where the file holds no weights of heads
+    fading: float | None = None  # no softmax: scores weigh values, times this a token of distance
     refusal: str | None = None  # why heads cannot be read
     position_offset: int = 0  # rows of the table of positions that no token uses (OPT, RoBERTa)
 

@@ -107,7 +107,19 @@ def flags(settings: Settings) -> tuple[str, ...]:
     if settings.get("image_size") is not None and causal(settings):
         found.append("the mask is causal among patches; the class token sees all of them")
     found += _separable(settings)
+    if fading(settings) is not None:
+        found.append(
+            "attention has no softmax (plastic): maps are read as they are; rates and certificates "
+            "are those that softmax attention with the same maps would have"
+        )
     return tuple(found)
+
+
+def fading(settings: Settings) -> float | None:
+    """Return what plastic attention keeps of a score a token on; None where there is a softmax."""
+    if settings.get("attention", "softmax") != "plastic":
+        return None
+    return settings.real("decay", 1.0, least=0.0)
 
 
 def _separable(settings: Settings) -> list[str]:

@@ -161,6 +161,11 @@ class _Reading:
 
     def __init__(self, subject: Subject) -> None:
         checkpoint = subject.checkpoint
+        if any(stack.fading is not None for stack in checkpoint.architecture.stacks):
+            raise InputError(
+                f"{checkpoint.path}: attention has no softmax, so its heads select no tokens to "
+                "speak of. Scan or trace the model instead."
+            )
         self.subject = subject
         self.layers: dict[Place, AttentionLayer] = {
             (stack.name, index): load_layer(checkpoint, index, stack=stack.name)
