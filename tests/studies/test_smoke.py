@@ -25,6 +25,7 @@ CLEAR = {
     "in-context-autoregression": "1a 1b 1c 1d 1e 2a 3a 4a 4b 4c 4d 6a 7a 7b".split(),
     "memorization": "1a 2a 2b 2c 3a 3b 3c 4a 4b 6a".split(),
     "tokenization": "2c 3a".split(),
+    "vision-tokenizers": "1a 1b 1c 1d 2a 4c".split(),
 }
 # A claim of each study that needs training, which a smoke run is too short for.
 TRAINING = {
@@ -36,6 +37,7 @@ TRAINING = {
     "in-context-autoregression": "5a",
     "memorization": "5a",
     "tokenization": "4a",
+    "vision-tokenizers": "3a",
 }
 
 

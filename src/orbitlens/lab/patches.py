@@ -61,7 +61,7 @@ class PatchEmbedding(nn.Module):
         return tokens
 
     def extra_loss(self) -> Float[Tensor, ""] | None:
-        """Return what TokenProp adds to the loss of the last training batch, once; None: nothing."""
+        """Return what TokenProp adds to the loss of the last training batch, once; or None."""
         added, self.added = self.added, None
         return added
 
@@ -82,4 +82,4 @@ class ConvStem(nn.Module):
         self, images: Float[Tensor, "batch channel height width"]
     ) -> Float[Tensor, "batch inner height width"]:
         """Return what the patches are cut from."""
-        return nn.functional.gelu(self.convolution(images), approximate="tanh")
+        return self.convolution(images).relu()

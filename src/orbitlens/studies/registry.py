@@ -12,6 +12,7 @@ from orbitlens.studies.saturated import STUDY as SATURATED
 from orbitlens.studies.study import Study
 from orbitlens.studies.token_dynamics import STUDY as TOKEN_DYNAMICS
 from orbitlens.studies.tokenization import STUDY as TOKENIZATION
+from orbitlens.studies.vision_tokens import STUDY as VISION_TOKENS
 
 STUDIES: dict[str, Study] = {
     "token-dynamics": TOKEN_DYNAMICS,
@@ -22,6 +23,7 @@ STUDIES: dict[str, Study] = {
     "in-context-autoregression": AUTOREGRESSION,
     "memorization": MEMORIZATION,
     "tokenization": TOKENIZATION,
+    "vision-tokenizers": VISION_TOKENS,
 }
 
 

@@ -1,0 +1,103 @@
+"""Digits to learn from and to be judged on: MNIST's own files, or scikit-learn's small ones.
+
+Enters: a file of images, or None. Leaves: `Digits`: a pool to draw labelled images from, and other
+images to judge on. The two are drawn once, the same for all seeds.
+"""
+
+import zlib
+from dataclasses import dataclass, field
+from functools import lru_cache
+from gzip import GzipFile
+from pathlib import Path
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from orbitlens.errors import InputError
+from orbitlens.lab.tasks.images import ImageTask, digits
+
+IMAGES = "t10k-images-idx3-ubyte.gz"
+LABELS = "t10k-labels-idx1-ubyte.gz"
+INSTEAD = "scikit-learn's 1,797 digits of 8 x 8 pixels, which are inside the package"
+SIDE = 28
+MOST_BYTES = 60_000_000  # unpacked: MNIST's larger file, and a little more
+SMALL_PATCH, PATCH = 2, 7  # of 8 x 8 and of 28 x 28 pixels: 16 tokens either way
+SMALL_POOL = 1000
+FALLBACK = f"Expected MNIST's {IMAGES} and {LABELS}; without --data the study uses {INSTEAD}."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Digits:
+    """Images with labels, in two parts."""
+
+    source: str  # in words
+    patch: int
+    pool: Float[Tensor, "image channel y x"] = field(repr=False)  # mean 0, deviation 1
+    pool_labels: Int[Tensor, " image"] = field(repr=False)
+    judged: Float[Tensor, "image channel y x"] = field(repr=False)
+    judged_labels: Int[Tensor, " image"] = field(repr=False)
+
+    @property
+    def side(self) -> int:
+        """Height and width of an image."""
+        return int(self.pool.shape[-1])
+
+    @property
+    def n_pixels(self) -> int:
+        """Pixels of a patch."""
+        return self.patch**2
+
+
+@lru_cache(maxsize=2)
+def read_digits(file: str | None) -> Digits:
+    """Return MNIST's digits cut in half, or scikit-learn's where no file is given.
+
+    Raises:
+        InputError: the file, or the one of labels beside it, is not what it should be.
+    """
+    task = digits(patch=SMALL_PATCH) if file is None else _mnist(Path(file))
+    n = len(task.images)
+    n_pool = SMALL_POOL if file is None else n // 2
+    # MNIST's first half is cleaner than its second: the halves are drawn.
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(0))
+    kept, other = order[:n_pool], order[n_pool:]
+    mean, deviation = task.images[kept].mean(), task.images[kept].std()
+    images = (task.images - mean) / deviation
+    return Digits(
+        source=INSTEAD if file is None else f"MNIST's {n:,} test digits, 28 x 28 pixels",
+        patch=task.patch,
+        pool=images[kept],
+        pool_labels=task.labels[kept],
+        judged=images[other],
+        judged_labels=task.labels[other],
+    )
+
+
+def _mnist(path: Path) -> ImageTask:
+    for part in (path, path.with_name(LABELS)):
+        _check_size(part)
+    try:
+        task = digits(file=str(path), patch=PATCH)
+    except InputError as error:
+        raise InputError(f"{error} {FALLBACK}") from error
+    if task.image.size != SIDE or task.image.labels != 10:
+        raise InputError(
+            f"{path}: images of {task.image.size} x {task.image.size} pixels with labels up to "
+            f"{task.image.labels - 1}; expected 28 x 28 and 0 to 9. {FALLBACK}"
+        )
+    return task
+
+
+def _check_size(path: Path) -> None:
+    """Refuse a file that cannot be unpacked, or that unpacks to more than MNIST has."""
+    try:
+        with path.open("rb") as packed:
+            is_packed = packed.read(2) == b"\x1f\x8b"
+            packed.seek(0)
+            reader = GzipFile(fileobj=packed) if is_packed else packed
+            n = len(reader.read(MOST_BYTES + 1))
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: this cannot be read ({error}). {FALLBACK}") from error
+    if n > MOST_BYTES:
+        raise InputError(f"{path}: more than {MOST_BYTES:,} bytes once unpacked. {FALLBACK}")
