@@ -1,0 +1,309 @@
+"""Figures of the study of on-chip learning, drawn from a stored result alone.
+
+Enters: a `StudyResult`. Leaves: figures.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from orbitlens.studies.figure import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PINK,
+    SKY,
+    YELLOW,
+    Curve,
+    Figure,
+    Forest,
+    Heat,
+    Layer,
+    Level,
+    Panel,
+    band,
+)
+from orbitlens.studies.result import StudyResult
+
+ARMS = (
+    ("learner", "linear attention: two-factor rule", BLUE),
+    ("softmax", "softmax attention", ORANGE),
+    ("prototypes", "nearest class mean of features", GREEN),
+    ("gradient step", "one gradient step on a readout", PINK),
+    ("pixels", "nearest neighbour in pixels", YELLOW),
+    ("random labels", "linear, labels at random", GREY),
+)
+WIDTHS = (
+    ("0", "floats", BLUE),
+    ("8", "8 bits", ORANGE),
+    ("6", "6 bits", GREEN),
+    ("4", "4 bits", PINK),
+    ("2", "2 bits", GREY),
+)
+CHANCE = Level(at=0.2, label="guessing")
+STARTS = (("linear", "identities", BLUE), ("random start", "random maps", GREY))
+FADING = (("1.0", "none", BLUE), ("0.95", "a twentieth", SKY), ("0.9", "a tenth", GREEN))
+SMALLEST = 1e-17  # a gap of zero, on an axis of logarithms
+
+
+def figures(result: StudyResult) -> tuple[Figure, ...]:
+    """Return all figures."""
+    return (shots(result), state(result), rules(result), trained(result))
+
+
+# --- accuracies ------------------------------------------------------------------------------
+
+
+def shots(result: StudyResult) -> Figure:
+    """Draw accuracy by shots: methods on the left, widths of integers on the right."""
+    told = result.data("2a")
+    return Figure(
+        name="on-chip-learning-shots",
+        title="Learning new classes from the context, weights frozen",
+        caption=f"Accuracy among five classes never seen in training, by drawings a class; lines "
+        f"are means over seeds, bands all seeds. Right: keys, queries, values and synapses as "
+        f"whole numbers. Data: {told['source']}.",
+        panels=(
+            _shots_panel(told["shots"], told["curves"], ARMS, "what learns, and what it is up to"),
+            _shots_panel(
+                result.data("3a")["shots"],
+                result.data("3a")["accuracy"],
+                WIDTHS,
+                "in whole numbers",
+            ),
+        ),
+        height=4.3,
+    )
+
+
+def _shots_panel(
+    x: Sequence[int],
+    found: Mapping[str, Sequence[Sequence[float]]],
+    arms: Sequence[tuple[str, str, str]],
+    title: str,
+) -> Panel:
+    layers: list[Layer] = [CHANCE]
+    places = [float(n) for n in x]
+    for name, label, colour in arms:
+        columns = list(zip(*found[name], strict=True))
+        layers.append(band(places, columns, colour=colour, label=label))
+    return Panel(
+        layers=layers,
+        title=title,
+        x_label="drawings a class in the context",
+        y_label="accuracy",
+        y_range=(0.1, 1.02),
+        x_ticks=[(place, f"{place:g}") for place in places],
+    )
+
+
+# --- the state -------------------------------------------------------------------------------
+
+
+def state(result: StudyResult) -> Figure:
+    """Draw an episode and the synapses as the context goes by."""
+    told = result.data("2a")["example"]
+    pictures = told["pictures"]
+    drawn = Panel(
+        layers=[Heat(values=pictures, limits=(0.0, 1.0))],
+        title="an episode: five drawings a class, and a question",
+        y_ticks=_middles(pictures, 5, ("A", "B", "C", "D", "E")),
+        x_ticks=_columns(pictures),
+        y_label="class",
+    )
+    panels = [drawn]
+    largest = max(abs(x) for rows in told["states"].values() for row in rows for x in row)
+    for tokens, rows in told["states"].items():
+        order = "".join("ABCDE"[k] for k in told["order"][: int(tokens)])
+        words = order if len(order) <= 5 else f"{order[:5]}…"
+        panels.append(
+            Panel(
+                layers=[
+                    Heat(
+                        values=rows,
+                        y_names=list("ABCDE"),
+                        limits=(-largest, largest),
+                        colours="diverging",
+                        bar="synapse",
+                    )
+                ],
+                title=f"synapses after {tokens} token{'s' if tokens != '1' else ''}: {words}",
+                x_label="key neuron",
+                y_label="label neuron",
+            )
+        )
+    return Figure(
+        name="on-chip-learning-state",
+        title="What the context writes",
+        caption="One episode of held-out classes, and the state S, five label neurons of it, as "
+        "each drawing adds its label times its key. A question is answered by S q.",
+        panels=panels,
+        height=2.6,
+    )
+
+
+def _middles(
+    rows: Sequence[Sequence[float]], n: int, names: Sequence[str]
+) -> list[tuple[float, str]]:
+    side = len(rows) / n
+    return [((k + 0.5) * side - 0.5, name) for k, name in enumerate(names)]
+
+
+def _columns(rows: Sequence[Sequence[float]]) -> list[tuple[float, str]]:
+    side = len(rows) / 5
+    n = round(len(rows[0]) / side)
+    names = [str(k + 1) for k in range(n - 1)] + ["asked"]
+    return [((k + 0.5) * side - 0.5, name) for k, name in enumerate(names)]
+
+
+# --- rules -----------------------------------------------------------------------------------
+
+
+def rules(result: StudyResult) -> Figure:
+    """Draw the gap between local rules and attention, memory traffic, and fading."""
+    return Figure(
+        name="on-chip-learning-rules",
+        title="Local rules are attention",
+        caption="Left: largest difference of logits between local updates and attention over the "
+        "same tokens, all seeds and episodes. Middle: numbers that one token reads from memory, "
+        "one head; a table of what is needed, not a measured time. Right: share of right answers "
+        "by the place at which the one drawing of a class was shown, when synapses lose a share a "
+        "token.",
+        panels=(_gap_panel(result), _traffic_panel(result), _fading_panel(result)),
+        n_columns=3,
+        height=4.0,
+    )
+
+
+def _gap_panel(result: StudyResult) -> Panel:
+    layers: list[Layer] = []
+    for key, precision, colours in (
+        ("1a", "float32", (ORANGE, YELLOW)),
+        ("1b", "float64", (BLUE, SKY)),
+    ):
+        found = result.data(key)["curves"]
+        for (arm, rule), colour in zip(
+            (("linear", "state"), ("softmax", "slots")), colours, strict=True
+        ):
+            largest = [max(column) for column in zip(*found[arm], strict=True)]
+            layers.append(
+                Curve(
+                    x=[float(t + 1) for t in range(len(largest))],
+                    y=[max(value, SMALLEST) for value in largest],
+                    colour=colour,
+                    label=f"{rule}, {precision}",
+                )
+            )
+    for key in ("1a", "1b"):
+        threshold = result.finding(key).claim.threshold
+        layers.append(Level(at=threshold, label="allowed"))
+    return Panel(
+        layers=layers,
+        title="difference from attention",
+        x_label="tokens so far",
+        y_label="largest difference of logits",
+        y_log=True,
+        y_range=(1e-18, 1e-2),
+    )
+
+
+def _traffic_panel(result: StudyResult) -> Panel:
+    told = result.data("1a")["traffic"]
+    x = [float(n) for n in told["tokens"]]
+    return Panel(
+        layers=[
+            Curve(x=x, y=told["cache"], colour=ORANGE, label="keys and values", markers=True),
+            Curve(x=x, y=told["state"], colour=BLUE, label="state", markers=True),
+        ],
+        title="memory read by one token",
+        x_label="tokens before it",
+        y_label="numbers",
+        x_log=True,
+        y_log=True,
+    )
+
+
+def _fading_panel(result: StudyResult) -> Panel:
+    found = result.data("5b")["recall"]
+    layers: list[Layer] = [CHANCE]
+    for name, label, colour in (*FADING, ("0.8", "a fifth", ORANGE)):
+        columns = list(zip(*found[name], strict=True))
+        places = [float(k + 1) for k in range(len(columns))]
+        layers.append(band(places, columns, colour=colour, label=label))
+    return Panel(
+        layers=layers,
+        title="synapses that fade",
+        x_label="place of its class in the context",
+        y_label="accuracy",
+        x_ticks=[(float(k), str(k)) for k in range(1, 6)],
+        y_range=(0.0, 1.02),
+    )
+
+
+# --- training and the official test ----------------------------------------------------------
+
+
+def trained(result: StudyResult) -> Figure:
+    """Draw training from two starts, and the official test where its data was given."""
+    told = result.data("7a")
+    panels = [_start_panel(result)]
+    words = ""
+    if "errors" in told:
+        panels.append(_official_panel(told))
+        words = (
+            f" Right: errors on Omniglot's official test ({told['questions']} questions among 20 "
+            "classes, one drawing each). Coloured: computed here, bars from the best to the worst "
+            "seed; grey: published, by models trained on 30 alphabets, where ours had six."
+        )
+    return Figure(
+        name="on-chip-learning-training",
+        title="Training the learner" + (", and the official one-shot test" if words else ""),
+        caption="Left: loss of training episodes from identity maps and from random ones; "
+        f"lines are means over seeds, bands all seeds.{words}",
+        panels=panels,
+        n_columns=len(panels),
+        widths=(1.0, 1.25)[: len(panels)],
+        height=4.0,
+    )
+
+
+def _start_panel(result: StudyResult) -> Panel:
+    found = result.data("6a")["losses"]
+    layers: list[Layer] = [Level(at=math.log(5), label="guessing, ln 5")]
+    for name, label, colour in STARTS:
+        columns = list(zip(*found[name], strict=True))
+        steps = [10.0 * (k + 1) for k in range(len(columns))]
+        layers.append(band(steps, columns, colour=colour, label=f"start: {label}", markers=False))
+    return Panel(
+        layers=layers,
+        title="a plateau at chance",
+        x_label="step",
+        y_label="loss (nats)",
+        y_range=(0.0, 2.6),
+    )
+
+
+def _official_panel(told: Mapping[str, Any]) -> Panel:
+    rows: list[tuple[str, Sequence[float], str]] = [
+        ("linear attention", told["errors"]["linear"], BLUE),
+        ("softmax attention", told["errors"]["softmax"], ORANGE),
+        ("outlines (Hausdorff)", [told["outlines"]], GREEN),
+        ("nearest pixels", [told["pixels"]], YELLOW),
+        ("linear, untrained", told["errors"]["untrained"], PINK),
+    ]
+    rows += [(f"{name}, published", [error], GREY) for name, error in told["published"].items()]
+    rows.sort(key=lambda row: sum(row[1]) / len(row[1]))
+    forest = Forest(
+        names=[name for name, _, _ in rows],
+        values=[100 * sum(errors) / len(errors) for _, errors, _ in rows],
+        low=[100 * min(errors) for _, errors, _ in rows],
+        high=[100 * max(errors) for _, errors, _ in rows],
+        colours=[colour for _, _, colour in rows],
+    )
+    return Panel(
+        layers=[forest, Level(at=95.0, label="guessing", vertical=True)],
+        title="official test, 20 classes, one drawing each",
+        x_label="errors (%)",
+        x_range=(0.0, 100.0),
+    )
