@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.integrate import DOP853
 
-from orbitlens.simulate import kernel, loops
+from orbitlens.simulate import kernel, loops, powers
 from orbitlens.simulate.charts import RawChart
 from orbitlens.simulate.compiled import MOST_TOKENS, WIDEST, fits_kernel, kernel_system
 from orbitlens.simulate.examples import example_system
@@ -55,7 +55,7 @@ def test_the_exponential_at_its_edges():
 def test_the_exponential_of_positive_scores_serves_unnormalised_attention():
     x = np.linspace(0, 709, 50_001)
     assert relative_errors(x).max() < 3e-16
-    assert loops.HIGHEST == 709.0
+    assert powers.HIGHEST == 709.0
 
 
 def test_powers_of_two_are_exact_to_rounding():
@@ -67,6 +67,32 @@ def test_powers_of_two_are_exact_to_rounding():
     total = loops._raise_two(rows, U(0), U(0), U(len(x)), (0, len(x)))
     assert np.abs((rows[0] - exact) / exact).max() < 8e-16
     assert total == pytest.approx(rows[0].sum(), rel=1e-13)
+
+
+def test_powers_in_single_precision_are_exact_to_its_rounding():
+    x = 100 * (2 * np.random.default_rng(0).random(300_000) - 1)
+    seams = np.arange(-200, 201) / 2
+    x = np.concatenate([x, seams]).astype(np.float32)
+    rows = x[None].copy()
+    total = loops._raise_two(rows, U(0), U(0), U(len(x)), (0, len(x)))
+    exact = np.exp2(x.astype(np.float64))
+    assert rows.dtype == np.float32
+    assert np.abs((rows[0] - exact) / exact).max() < 1.5e-7
+    assert total == pytest.approx(rows[0].astype(np.float64).sum(), rel=1e-5)
+
+
+def test_the_exponential_in_single_precision_at_its_edges():
+    x = np.array([[0.0, -1.0, -86.0, -87.0, -200.0, -np.inf]], dtype=np.float32)
+    exact = np.exp(np.maximum(x.astype(np.float64), -87.0))
+    loops._exponentiate(x, U(0), U(0), U(6), np.float32(0))
+    np.testing.assert_allclose(x, exact, rtol=1e-5)
+    assert np.isnan(exponential_single(np.nan))
+
+
+def exponential_single(value):
+    row = np.array([[value]], dtype=np.float32)
+    loops._exponentiate(row, U(0), U(0), U(1), np.float32(0))
+    return row[0, 0]
 
 
 def test_weights_and_their_sum_are_taken_relative_to_the_largest_score():

@@ -1,5 +1,6 @@
 """Three ways to mix values, one answer; and what they cost in memory."""
 
+import itertools
 import multiprocessing
 import subprocess
 import sys
@@ -70,11 +71,55 @@ def test_heads_of_every_width_are_mixed_alike(width, n_tokens, unnormalised):
         )
 
 
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 5, 8, 16])
+@pytest.mark.parametrize("n_tokens", [1, 3, 64, 67])
+@pytest.mark.parametrize("slopes", [None, (0.03, 0.002)])
+@pytest.mark.parametrize("unnormalised", [False, True])
+def test_loops_in_single_precision_stay_single_and_are_right_to_its_rounding(
+    width, n_tokens, slopes, unnormalised
+):
+    exact = heads(n_tokens, width)
+    single = [part.float() for part in exact]
+    for mask, window in itertools.product(Mask, (None, 50)):
+        mix = make(
+            n_tokens,
+            mask=mask,
+            window=window,
+            slopes=slopes,
+            unnormalised=unnormalised,
+            compiled=True,
+        )
+        found = mix(*single, 0.4)
+        assert found.dtype == torch.float32
+        wanted = by_definition(mix, *(part.double() for part in single), 0.4)
+        assert (found.double() - wanted).abs().max() < 2e-6 * wanted.abs().max()
+
+
+@pytest.mark.parametrize("width", [2, 3, 8])
+@pytest.mark.parametrize("scale", [1.0, 15.0, 60.0, 1e4, 1e30])
+def test_large_scores_in_single_precision(width, scale):
+    """The mean is right where the scores are: rounded scores move weights by as much."""
+    single = [part.float() for part in heads(40, width)]
+    mix = make(40, compiled=True)
+    q, k, v = (part.double() for part in single)
+    rounding = 1e-6 + 4e-7 * scale * float((q @ k.mT).abs().max())
+    wrong = (mix(*single, scale).double() - by_definition(mix, q, k, v, scale)).abs().max()
+    assert wrong < min(rounding, 1e-3 if scale > 1e3 else 1.0) * float(v.abs().max())
+
+
+def test_unnormalised_scores_beyond_single_precision_are_not_finite():
+    ones = torch.ones(1, 3, 2)
+    mix = make(3, unnormalised=True, compiled=True)
+    assert torch.isfinite(mix(ones, ones, ones, 40.0)).all()
+    assert not torch.isfinite(mix(ones, ones, ones, 45.0)).any()
+
+
 @pytest.mark.parametrize("width", [2, 4, 8])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 @pytest.mark.parametrize("where", [0, 1, 2])
-def test_what_is_not_finite_is_never_mixed_into_a_finite_answer(width, bad, where):
-    qkv = heads(20, width)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_what_is_not_finite_is_never_mixed_into_a_finite_answer(width, bad, where, dtype):
+    qkv = [part.to(dtype) for part in heads(20, width)]
     qkv[where][0, 7, 1] = bad
     out = make(20, compiled=True)(*qkv, 0.4)
     touched = out[0, 7] if where == 0 else out[0]

@@ -19,6 +19,8 @@ from orbitlens.simulate.kernel import LARGEST_LOGIT
 from orbitlens.simulate.mixing import Mixing
 from orbitlens.simulate.system import Geometry, System
 
+LARGEST_SINGLE = 1e30  # the same in float32: scores beyond only choose the largest
+
 Field = Callable[[Tokens], Tokens]
 
 
@@ -51,8 +53,7 @@ class AttentionField:
         if system.rotary is not None:
             rotation = resolve_rotary(system.rotary, n_tokens)
             self._turn = Turning.of(rotation, n_tokens, r).to(self._in)
-        double = dtype == torch.float64
-        self._mix = Mixing.of(system, n_tokens, compiled=compiled, double=double)
+        self._mix = Mixing.of(system, n_tokens, compiled=compiled)
         self._positions = checked_positions(system, n_tokens) if system.reinjected else None
 
     def __call__(self, x: Tokens, log_scale: float = 0.0) -> Tokens:
@@ -70,7 +71,8 @@ class AttentionField:
         if system.geometry.normalises_input:  # re-injected positions included, as in a network
             x = x / lengths(x)
         q, k, v = self._projected(x.to(self._dtype), log_scale)
-        scale = min(system.beta * math.exp(min(2 * log_scale, 640.0)), LARGEST_LOGIT)
+        largest = LARGEST_LOGIT if self._dtype == torch.float64 else LARGEST_SINGLE
+        scale = min(system.beta * math.exp(min(2 * log_scale, 640.0)), largest)
         mixed = self._mix(q, k, v, scale).mT.reshape(-1, self.n_tokens)  # the loops' own layout
         out = (mixed.mT @ self._out).to(x.dtype)
         if system.drift is not None:

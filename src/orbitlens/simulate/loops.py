@@ -1,106 +1,32 @@
-"""Compiled loops over tokens: exponentials, and what each token takes up from a head's values.
+"""Compiled loops over tokens: what each token takes up from a head's values.
 
-Enters: arrays whose columns are tokens. Leaves: arrays. The loops are written so that the compiler
-turns them into vector instructions, exponentials included: head widths are padded to a multiple of
-`LANES`, rows are contiguous, and nothing in a loop depends on a branch. The interpreter's lock is
-not held, so rows can be shared out to threads.
+Enters: arrays whose columns are tokens, float64 or float32. Leaves: arrays. The loops are written
+so that the compiler turns them into vector instructions, exponentials included: head widths are
+padded to a multiple of `LANES`, rows are contiguous, nothing in a loop depends on a branch, and no
+constant is wider than the arrays are. The interpreter's lock is not held, so rows can be shared out
+to threads.
 """
 
 import math
-from typing import Any, no_type_check
+from typing import no_type_check
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
+
+from orbitlens.simulate.powers import (
+    HIGHEST,
+    HIGHEST_SINGLE,
+    LOG2E,
+    SMALL,
+    SMALL_SINGLE,
+    exponential,
+    power,
+)
 
 # Sums may be taken in any order; NaN and infinity stay what they are.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
-EXACT = {"contract"}  # reordering would undo the rounding trick of `exponential`
 U = np.uint64
 LANES = 4  # coordinates of a head that one pass over the tokens takes together
-LOWEST = -708.0  # of an exponent; below, the result is not a normal number
-HIGHEST = 709.0  # of an exponent; above, the result is not finite
-SMALL = 200.0  # scores whose exponentials and their sums are far from the ends of float64
-
-# --- exponentials ----------------------------------------------------------------------------
-
-LOG2E = 1.4426950408889634
-LN2_HIGH, LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
-MAGIC = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to a whole number, in the low bits
-# exp(x) for |x| <= ln(2) / 2: the polynomial through its values at 12 Chebyshev points, whose
-# relative error is 1.6e-17; it begins 1 + x.
-_C2, _C3 = 0.5000000000000019, 0.1666666666666668
-_C4, _C5 = 0.04166666666648795, 0.008333333333319589
-_C6, _C7 = 0.0013888888952352863, 0.00019841269890076403
-_C8, _C9 = 2.4801485441561313e-05, 2.755724088722987e-06
-_C10, _C11 = 2.763265472252779e-07, 2.5110049204818658e-08
-
-
-@intrinsic
-def _bits_of(typingctx: Any, x: Any) -> Any:
-    """Read the bits of a float as an integer, in the register."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.IntType(64))
-
-    return types.int64(types.float64), generate
-
-
-@intrinsic
-def _float_of(typingctx: Any, bits: Any) -> Any:
-    """Read the bits of an integer as a float, in the register."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.DoubleType())
-
-    return types.float64(types.int64), generate
-
-
-@no_type_check
-@njit(cache=True, fastmath=EXACT)
-def exponential(s):
-    """Return exp(s) for s at most HIGHEST, to 3e-16; without branches, so that loops vectorise."""
-    s = max(s, LOWEST)
-    t = s * LOG2E + MAGIC
-    k = t - MAGIC
-    x = s - k * LN2_HIGH - k * LN2_LOW
-    x2 = x * x
-    x4 = x2 * x2
-    low = (_C2 + x * _C3) + x2 * (_C4 + x * _C5)
-    high = (_C6 + x * _C7) + x2 * (_C8 + x * _C9) + x4 * (_C10 + x * _C11)
-    p = 1.0 + (x + x2 * (low + x4 * high))  # the 1 last: then all else is rounded far below it
-    return _float_of(_bits_of(p) + (_bits_of(t) << 52))  # p times 2^k
-
-
-# 2^x for |x| <= 1/2: 1 + x times the polynomial through (2^x - 1) / x at ten Chebyshev points,
-# whose relative error is 6e-16.
-_P1, _P2, _P3, _P4 = (
-    0.6931471805599462,
-    0.24022650695910075,
-    0.05550410866465167,
-    0.009618129107618665,
-)
-_P5, _P6, _P7 = 0.0013333558200794592, 0.00015403530424776529, 1.5252672924850737e-05
-_P8, _P9, _P10 = 1.3215451633221434e-06, 1.0205905413765595e-07, 7.070977866508138e-09
-
-
-@no_type_check
-@njit(cache=True, fastmath=EXACT)
-def power(s):
-    """Return 2^s for |s| < 1000, to 8e-16: two thirds of the work of `exponential`.
-
-    Scores known to be small are scaled to base 2, where taking off the whole part is exact.
-    """
-    t = s + MAGIC
-    x = s - (t - MAGIC)
-    x2 = x * x
-    x4 = x2 * x2
-    low = (_P1 + x * _P2) + x2 * (_P3 + x * _P4)
-    high = (_P5 + x * _P6) + x2 * (_P7 + x * _P8) + x4 * (_P9 + x * _P10)
-    p = 1.0 + x * (low + x4 * high)
-    return _float_of(_bits_of(p) + (_bits_of(t) << 52))
-
 
 # Loops below count with unsigned numbers: a signed index might be negative, which Python counts
 # from the end, and the test for it keeps loops from being vectorised. Slices would do, but at 64
@@ -120,7 +46,7 @@ def _largest(rows, m, low, high):
 @njit(cache=True, fastmath={"contract", "reassoc"})
 def _exponentiate(rows, m, low, high, top):
     """Replace s = rows[m, low:high] by exp(s - top) and return its sum."""
-    total = 0.0
+    total = rows.dtype.type(0)
     for j in range(low, high):
         weight = exponential(rows[m, j] - top)
         rows[m, j] = weight
@@ -137,7 +63,7 @@ def _raise_two(rows, m, low, high, sight):
         rows[m, j] = 0.0
     for j in range(last, high):
         rows[m, j] = 0.0
-    total = 0.0
+    total = rows.dtype.type(0)
     for j in range(first, last):
         weight = power(rows[m, j])
         rows[m, j] = weight
@@ -173,9 +99,9 @@ def _score_pair(q, i, twin, k, scale, low, high, rows):
 @njit(cache=True, fastmath=FAST)
 def _longest_column(x):
     """Return the largest length of a column, NaN if anything in it is NaN."""
-    largest, total = 0.0, 0.0
+    largest = total = zero = x.dtype.type(0)
     for j in range(U(x.shape[1])):
-        square = 0.0
+        square = zero
         for a in range(U(x.shape[0])):
             square += x[a, j] * x[a, j]
         largest = max(largest, square)
@@ -189,8 +115,7 @@ def _weigh_pair(rows, v, low, high, i, twin, part, part_twin, out):
     """Write the means of values under two rows of weights into the columns i and twin."""
     for a in range(U(0), U(out.shape[0]), U(LANES)):
         b, c, d = a + U(1), a + U(2), a + U(3)
-        p0, p1, p2, p3 = 0.0, 0.0, 0.0, 0.0
-        q0, q1, q2, q3 = 0.0, 0.0, 0.0, 0.0
+        p0 = p1 = p2 = p3 = q0 = q1 = q2 = q3 = v.dtype.type(0)
         for j in range(low, high):
             p, q = rows[U(0), j], rows[U(1), j]
             v0, v1, v2, v3 = v[a, j], v[b, j], v[c, j], v[d, j]
@@ -232,9 +157,10 @@ def _shape_scores(rows, m, low, high, sight, slope, i, unnormalised):
         for j in range(sight[0], sight[1]):
             rows[m, j] += slope * (j - i)
     if unnormalised:
+        highest = HIGHEST if rows.itemsize == 8 else HIGHEST_SINGLE
         for j in range(low, high):
-            rows[m, j] = rows[m, j] if rows[m, j] <= HIGHEST else math.nan
-    return 0.0 if unnormalised else _largest(rows, U(m), U(low), U(high))
+            rows[m, j] = rows[m, j] if rows[m, j] <= highest else math.nan
+    return rows.dtype.type(0) if unnormalised else _largest(rows, U(m), U(low), U(high))
 
 
 @no_type_check
@@ -245,7 +171,7 @@ def _mix_two(q, k, v, scale, unnormalised, begin, end, out):
     a, b = U(0), U(1)
     for i in range(U(begin), U(end)):
         q0, q1 = scale * q[a, i], scale * q[b, i]
-        total, s0, s1 = 0.0, 0.0, 0.0
+        total = s0 = s1 = v.dtype.type(0)
         for j in range(U(0), n):
             weight = power(q0 * k[a, j] + q1 * k[b, j])
             total += weight
@@ -265,7 +191,7 @@ def _mix_four(q, k, v, scale, unnormalised, begin, end, out):
     a, b, c, d = U(0), U(1), U(2), U(3)
     for i in range(U(begin), U(end)):
         q0, q1, q2, q3 = scale * q[a, i], scale * q[b, i], scale * q[c, i], scale * q[d, i]
-        total, s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0, 0.0
+        total = s0 = s1 = s2 = s3 = v.dtype.type(0)
         for j in range(U(0), n):
             weight = power(q0 * k[a, j] + q1 * k[b, j] + q2 * k[c, j] + q3 * k[d, j])
             total += weight
@@ -285,7 +211,9 @@ def _mix_pairs(q, k, v, scale, slope, causal, window, unnormalised, begin, end, 
     An odd last one is done twice.
     """
     r, n = q.shape
-    rows = np.empty((2, n))
+    rows = np.empty((2, n), q.dtype)
+    small = SMALL if q.itemsize == 8 else SMALL_SINGLE
+    factor, base_two = q.dtype.type(scale), q.dtype.type(scale * LOG2E)
     for i in range(begin, end, 2):
         twin = min(i + 1, end - 1)
         sight, sight_twin = _sight(i, n, causal, window), _sight(twin, n, causal, window)
@@ -293,12 +221,12 @@ def _mix_pairs(q, k, v, scale, slope, causal, window, unnormalised, begin, end, 
         square = 0.0
         for a in range(r):
             square += q[a, i] * q[a, i] + q[a, twin] * q[a, twin]
-        if slope == 0.0 and reach * math.sqrt(square) < SMALL:
-            _score_pair(q, U(i), U(twin), k, scale * LOG2E, U(low), U(high), rows)
+        if slope == 0.0 and reach * math.sqrt(square) < small:
+            _score_pair(q, U(i), U(twin), k, base_two, U(low), U(high), rows)
             total = _raise_two(rows, U(0), U(low), U(high), sight)
             total_twin = _raise_two(rows, U(1), U(low), U(high), sight_twin)
         else:
-            _score_pair(q, U(i), U(twin), k, scale, U(low), U(high), rows)
+            _score_pair(q, U(i), U(twin), k, factor, U(low), U(high), rows)
             top = _shape_scores(rows, 0, low, high, sight, slope, i, unnormalised)
             top_twin = _shape_scores(rows, 1, low, high, sight_twin, slope, twin, unnormalised)
             total = _exponentiate(rows, U(0), U(low), U(high), top)
@@ -318,11 +246,13 @@ def mix_rows(q, k, v, width, scale, slope, causal, window, unnormalised, begin, 
     """
     reach = scale * _longest_column(k)
     if width <= LANES and slope == 0.0 and window == 0 and not causal:
-        if reach * _longest_column(q) < SMALL:  # NaN fails the test, and stays NaN
+        small = SMALL if q.itemsize == 8 else SMALL_SINGLE
+        if reach * _longest_column(q) < small:  # NaN fails the test, and stays NaN
+            base_two = q.dtype.type(scale * LOG2E)
             if width <= 2:
-                _mix_two(q, k, v, scale * LOG2E, unnormalised, begin, end, out)
+                _mix_two(q, k, v, base_two, unnormalised, begin, end, out)
             else:
-                _mix_four(q, k, v, scale * LOG2E, unnormalised, begin, end, out)
+                _mix_four(q, k, v, base_two, unnormalised, begin, end, out)
             return
     _mix_pairs(q, k, v, scale, slope, causal, window, unnormalised, begin, end, reach, out)
 

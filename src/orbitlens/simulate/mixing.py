@@ -49,7 +49,7 @@ class Mixing:
         return _may_see(_offsets(slice(0, BLOCK), around), self.mask, self.window)
 
     @classmethod
-    def of(cls, system: System, n_tokens: int, *, compiled: bool, double: bool = True) -> "Mixing":
+    def of(cls, system: System, n_tokens: int, *, compiled: bool) -> "Mixing":
         """Read off a system how its tokens mix."""
         slopes = system.alibi_slopes
         return cls(
@@ -58,7 +58,7 @@ class Mixing:
             window=system.window,
             unnormalised=system.unnormalised,
             slopes=None if slopes is None else system.beta * slopes,
-            compiled=compiled and double and system.d_head <= NARROW,
+            compiled=compiled and system.d_head <= NARROW,
         )
 
     @contextmanager
@@ -76,7 +76,7 @@ class Mixing:
 
     def __call__(self, q: Headed, k: Headed, v: Headed, scale: float) -> Headed:
         """Return what every token takes up, in each head; scores are scale q k + slope (j - i)."""
-        if self.compiled and q.dtype == torch.float64:
+        if self.compiled:
             return self._in_loops(q, k, v, scale)
         if self.unnormalised:
             return self._in_blocks(lambda rows, seen: self._exponential(q, k, v, scale, rows, seen))
@@ -140,7 +140,7 @@ class Mixing:
         columns = [_columns(x) for x in (q, k, v)]
         out = torch.empty_like(columns[0])
         arrays = [x.numpy() for x in (*columns, out)]
-        slopes = torch.zeros(len(q)).double() if self.slopes is None else self.slopes
+        slopes = torch.zeros(len(q)) if self.slopes is None else self.slopes
         causal, window = self.mask is Mask.CAUSAL, self.window or 0
 
         def run(rows: tuple[int, int]) -> None:
@@ -148,7 +148,7 @@ class Mixing:
                 *arrays[:3],
                 q.shape[-1],
                 scale,
-                slopes.numpy(),
+                slopes.double().numpy(),
                 causal,
                 window,
                 self.unnormalised,
