@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from orbitlens.checkpoint.load import load_checkpoint
     from orbitlens.checkpoint.model import Checkpoint
     from orbitlens.errors import OrbitlensError
+    from orbitlens.explanation.api import ExplainOptions, Explanation, explain
+    from orbitlens.explanation.graph import graph_of_attention
     from orbitlens.headmap import ScanOptions, scan
     from orbitlens.heads import AttentionLayer, Head, load_layer, make_head, position_table
     from orbitlens.scan_result import Scan
@@ -31,6 +33,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "AttentionLayer": "heads",
     "Checkpoint": "checkpoint.model",
+    "ExplainOptions": "explanation.api",
+    "Explanation": "explanation.api",
     "Head": "heads",
     "OrbitlensError": "errors",
     "ReportOptions": "report.inputs",
@@ -38,6 +42,8 @@ _HOMES = {
     "ScanOptions": "headmap",
     "assert_equivariant": "symmetry.defect",
     "assert_invariant": "symmetry.defect",
+    "explain": "explanation.api",
+    "graph_of_attention": "explanation.graph",
     "head_certificates": "theory.certificates",
     "head_rates": "theory.rates",
     "layer_rates": "theory.rates",
@@ -55,6 +61,8 @@ _HOMES = {
 __all__ = [
     "AttentionLayer",
     "Checkpoint",
+    "ExplainOptions",
+    "Explanation",
     "Head",
     "OrbitlensError",
     "ReportOptions",
@@ -62,6 +70,8 @@ __all__ = [
     "ScanOptions",
     "assert_equivariant",
     "assert_invariant",
+    "explain",
+    "graph_of_attention",
     "head_certificates",
     "head_rates",
     "layer_rates",

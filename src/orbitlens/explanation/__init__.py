@@ -1,0 +1,1 @@
+"""Explanations of a prediction: a causal graph of attention, and a few tokens behind it."""
