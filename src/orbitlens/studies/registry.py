@@ -9,6 +9,7 @@ from orbitlens.studies.breaking_symmetry import STUDY as BREAKING_SYMMETRY
 from orbitlens.studies.induction_heads import STUDY as INDUCTION_HEADS
 from orbitlens.studies.memorization import STUDY as MEMORIZATION
 from orbitlens.studies.saturated import STUDY as SATURATED
+from orbitlens.studies.separable import STUDY as SEPARABLE
 from orbitlens.studies.study import Study
 from orbitlens.studies.token_dynamics import STUDY as TOKEN_DYNAMICS
 from orbitlens.studies.tokenization import STUDY as TOKENIZATION
@@ -24,6 +25,7 @@ STUDIES: dict[str, Study] = {
     "memorization": MEMORIZATION,
     "tokenization": TOKENIZATION,
     "vision-tokenizers": VISION_TOKENS,
+    "separable-attention": SEPARABLE,
 }
 
 

@@ -1,0 +1,110 @@
+"""Sounds as small pictures: bands of frequency from top to bottom, time from left to right.
+
+Enters: clips of sound, or a generator for made ones. Leaves: log-power spectrograms pooled to a few
+bands and columns, each with mean 0 and deviation 1. The made sounds have two factors: three
+harmonic patterns, which differ along frequency, and four envelopes, which differ along time.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+RATE = 8000  # samples a second
+WINDOW, HOP = 256, 80  # samples
+PARTIALS = ((1.0, 2.0, 3.0), (1.0, 3.0, 5.0), (1.0, 2.5, 4.2))  # over the lowest, 220 to 420 Hz
+ENVELOPES = ("steady", "pulses", "decays", "attacks")
+N_CLASSES = len(PARTIALS) * len(ENVELOPES)
+NOISE = 0.2
+MADE_RANGE = (0.0, 2200.0)  # Hz: up to the highest partial
+SPEECH_RANGE = (100.0, 3800.0)
+FLOOR = 1e-8  # of a clip's largest power: what counts as silence
+
+Picture = Float[Tensor, "height width"]
+Pictures = Float[Tensor, "clips height width"]
+
+
+def mel(frequency: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """Return 2595 log10(1 + f / 700), the usual scale of pitch."""
+    return np.asarray(2595 * np.log10(1 + frequency / 700))
+
+
+def from_mel(pitch: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """Return the frequency of a pitch."""
+    return np.asarray(700 * (10 ** (pitch / 2595) - 1))
+
+
+def bands(
+    n_bands: int, limits: tuple[float, float], *, mels: bool
+) -> Float[np.ndarray, "band frequency"]:
+    """Return triangular filters, each 1 in its middle and 0 at its neighbours' middles."""
+    ends = np.array(limits)
+    edges = np.linspace(*(mel(ends) if mels else ends), n_bands + 2)
+    edges = from_mel(edges) if mels else edges
+    frequency = np.linspace(0, RATE / 2, WINDOW // 2 + 1)
+    low, middle, high = edges[:-2, None], edges[1:-1, None], edges[2:, None]
+    rising, falling = (frequency - low) / (middle - low), (high - frequency) / (high - middle)
+    return np.clip(np.minimum(rising, falling), 0, None)
+
+
+def picture(
+    clip: Float[np.ndarray, " samples"],
+    filters: Float[np.ndarray, "band frequency"],
+    n_columns: int,
+) -> Picture:
+    """Return log power in bands and columns; high bands on top; a longer clip is pooled more."""
+    from scipy.signal import spectrogram
+
+    clip = np.pad(clip, (0, max(0, WINDOW - len(clip))))
+    _, _, power = spectrogram(clip, RATE, nperseg=WINDOW, noverlap=WINDOW - HOP)
+    banded = filters[::-1] @ power
+    logs = torch.from_numpy(np.log(banded + FLOOR * max(float(banded.max()), 1e-30)))
+    pooled = functional.adaptive_avg_pool1d(logs[None], n_columns)[0]
+    spread = float(pooled.std())
+    return ((pooled - pooled.mean()) / (spread if spread > 0 else 1.0)).float()
+
+
+def made_sounds(
+    n: int, *, height: int, width: int, generator: torch.Generator
+) -> tuple[Pictures, Int[Tensor, " clips"]]:
+    """Return pictures of made sounds, and their classes: 4 times the pattern plus the envelope."""
+    labels = torch.arange(n) % N_CLASSES
+    labels = labels[torch.randperm(n, generator=generator)]
+    filters = bands(height, MADE_RANGE, mels=False)
+    seen = [picture(clip(int(label), generator), filters, width) for label in labels]
+    return torch.stack(seen), labels
+
+
+def clip(label: int, generator: torch.Generator) -> Float[np.ndarray, " samples"]:
+    """Return one second of a class: its partials under its envelope, and noise."""
+
+    def uniform(low: float, high: float) -> float:
+        return low + (high - low) * float(torch.rand((), generator=generator))
+
+    pattern, envelope = divmod(label, len(ENVELOPES))
+    time = torch.arange(RATE, dtype=torch.float64) / RATE
+    lowest = uniform(220.0, 420.0)
+    waves = [
+        torch.sin(2 * math.pi * (lowest * k * time + uniform(0.0, 1.0))) for k in PARTIALS[pattern]
+    ]
+    shape = _shape(ENVELOPES[envelope], time, uniform)
+    noise = torch.randn(RATE, generator=generator, dtype=torch.float64)
+    sound = uniform(0.5, 1.0) * shape * torch.stack(waves).sum(dim=0) + NOISE * noise
+    return np.asarray(sound.numpy())
+
+
+def _shape(name: str, time: Tensor, draw: Callable[[float, float], float]) -> Tensor:
+    """Return an envelope; an attack is a decay backwards: the order of time alone differs."""
+    onset = draw(0.0, 0.15)
+    started = (time >= onset).double()
+    if name == "steady":
+        return started
+    if name == "pulses":
+        rate, phase = draw(3.0, 4.5), draw(0.0, 1.0)
+        return started * (torch.sin(2 * math.pi * (rate * time + phase)) > 0).double()
+    fading = started * torch.exp(-(time - onset).clamp(min=0) / draw(0.15, 0.35))
+    return fading if name == "decays" else fading.flip(0)
