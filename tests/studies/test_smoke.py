@@ -26,6 +26,7 @@ CLEAR = {
     "memorization": "1a 2a 2b 2c 3a 3b 3c 4a 4b 6a".split(),
     "tokenization": "2c 3a".split(),
     "vision-tokenizers": "1a 1b 1c 1d 2a 4c".split(),
+    "separable-attention": "1a 1b 1c 1d 1e 1f 2a 2b 2c".split(),
 }
 # A claim of each study that needs training, which a smoke run is too short for.
 TRAINING = {
@@ -38,6 +39,7 @@ TRAINING = {
     "memorization": "5a",
     "tokenization": "4a",
     "vision-tokenizers": "3a",
+    "separable-attention": "3a",
 }
 
 
