@@ -138,11 +138,11 @@ def _image_inputs(
 ) -> "Inputs":
     import torch
 
-    from orbitlens.symmetry.inputs import Inputs, image_file
+    from orbitlens.symmetry.inputs import Inputs, image_file, square_side
     from orbitlens.symmetry.subject import patches_of_images
 
     config = model.config
-    side, channels = int(config.image_size), int(config.num_channels)
+    side, channels = square_side(config), int(config.num_channels)
     if images is None:
         pixels = torch.randn(n_samples, channels, side, side, generator=generator)
         note = "no images were given: inputs are noise, on which a model need not behave as usual"

@@ -19,7 +19,13 @@ from orbitlens.measure.inputs import Batch, Limits, id_batches, read_text, text_
 from orbitlens.model import load_model
 from orbitlens.studies.bench import Bench
 from orbitlens.symmetry.feeds import Kind, feed_of
-from orbitlens.symmetry.inputs import Inputs, random_ids, reads_passage, text_inputs
+from orbitlens.symmetry.inputs import (
+    Inputs,
+    random_ids,
+    reads_passage,
+    square_side,
+    text_inputs,
+)
 from orbitlens.symmetry.subject import patches_of_images
 from orbitlens.texts import passage
 
@@ -68,8 +74,8 @@ def order_inputs(opened: Opened, n_samples: int, generator: torch.Generator) -> 
         shape = (
             n_samples,
             int(config.num_channels),
-            int(config.image_size),
-            int(config.image_size),
+            square_side(config),
+            square_side(config),
         )
         pixels = torch.randn(shape, generator=generator).to(next(opened.model.parameters()).dtype)
         return Inputs(items=patches_of_images(pixels, int(config.patch_size)), source="noise")
@@ -86,7 +92,7 @@ def trace_batches(bench: Bench, opened: Opened) -> Iterator[Batch]:
     generator = bench.generator("trace", 0)
     config = opened.model.config
     if opened.is_image:
-        side = int(config.image_size)
+        side = square_side(config)
         for _ in range(bench.pick(2, 8, 64)):
             shape = (8, int(config.num_channels), side, side)
             yield {"pixel_values": torch.randn(shape, generator=generator)}

@@ -169,6 +169,22 @@ def mask_query(inputs: Inputs, mask_id: int | None) -> Inputs:
     return replace(inputs, items=items)
 
 
+def square_side(config: Any) -> int:  # noqa: ANN401 - any config
+    """Return the side of the images a model takes.
+
+    Raises:
+        InputError: they are not square.
+    """
+    size = config.image_size
+    sides = {size} if isinstance(size, int) else set(size)
+    if len(sides) != 1:
+        raise InputError(
+            f"this model takes images of {' x '.join(map(str, size))}; its patches are put "
+            "together as squares here. Only models of square images can be looked at so."
+        )
+    return int(sides.pop())
+
+
 def image_file(file: Path, n_samples: int, generator: torch.Generator) -> Tensor:
     """Return images (samples, channels, height, width) from a .npy file, already normalised.
 
