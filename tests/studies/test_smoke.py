@@ -25,6 +25,7 @@ CLEAR = {
     "in-context-autoregression": "1a 1b 1c 1d 1e 2a 3a 4a 4b 4c 4d 6a 7a 7b".split(),
     "memorization": "1a 2a 2b 2c 3a 3b 3c 4a 4b 6a".split(),
     "tokenization": "2c 3a".split(),
+    "on-chip-learning": "1a 1b 1c 5a 8a".split(),
     "vision-tokenizers": "1a 1b 1c 1d 2a 4c".split(),
     "separable-attention": "1a 1b 1c 1d 1e 1f 2a 2b 2c".split(),
 }
@@ -38,6 +39,7 @@ TRAINING = {
     "in-context-autoregression": "5a",
     "memorization": "5a",
     "tokenization": "4a",
+    "on-chip-learning": "2a",
     "vision-tokenizers": "3a",
     "separable-attention": "3a",
 }

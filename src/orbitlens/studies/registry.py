@@ -8,6 +8,7 @@ from orbitlens.studies.autoregression import STUDY as AUTOREGRESSION
 from orbitlens.studies.breaking_symmetry import STUDY as BREAKING_SYMMETRY
 from orbitlens.studies.induction_heads import STUDY as INDUCTION_HEADS
 from orbitlens.studies.memorization import STUDY as MEMORIZATION
+from orbitlens.studies.on_chip import STUDY as ON_CHIP
 from orbitlens.studies.saturated import STUDY as SATURATED
 from orbitlens.studies.separable import STUDY as SEPARABLE
 from orbitlens.studies.study import Study
@@ -24,6 +25,7 @@ STUDIES: dict[str, Study] = {
     "in-context-autoregression": AUTOREGRESSION,
     "memorization": MEMORIZATION,
     "tokenization": TOKENIZATION,
+    "on-chip-learning": ON_CHIP,
     "vision-tokenizers": VISION_TOKENS,
     "separable-attention": SEPARABLE,
 }
