@@ -15,6 +15,7 @@ from orbitlens.studies.on_chip.decoder import Plan, train_decoder
 from orbitlens.studies.on_chip.drawings import RUNS, SMALL, Drawings, omniglot, oneshot_runs
 from orbitlens.studies.on_chip.episodes import (
     N_LABELS,
+    OF_GLYPHS,
     draw,
     posed,
     relabelled,
@@ -208,7 +209,7 @@ def test_a_quarter_turn_is_a_class_of_its_own_in_training_only():
 def test_poses_move_ink_but_keep_most_of_it():
     pictures = torch.zeros(50, 40, 40)
     pictures[:, 15:25, 18:22] = 1.0
-    moved = posed(pictures, rng())
+    moved = posed(pictures, OF_GLYPHS, rng())
     assert (moved.sum(dim=(1, 2)) / 40 - 1).abs().max() < 0.7
     assert (moved - pictures).abs().amax(dim=(1, 2)).min() > 0.2
     assert resized(moved).shape == (50, 20, 20)

@@ -18,8 +18,21 @@ N_LABELS = 20  # label neurons; an episode uses some of them
 HELD_OUT = 2  # alphabets, of drawings
 HELD_SHARE = 0.2  # of classes, of glyphs
 POSES = 12  # pictures a held-out class of glyphs is shown in
-TURN, SHEAR, GROW, MOVE = 0.35, 0.2, 0.15, 0.1  # most, as radians and shares
 QUARTERS = 4  # turns by 90 degrees make further classes, for training
+
+
+@dataclass(frozen=True)
+class Pose:
+    """How far pictures are turned (radians), sheared, grown and moved (shares), at most."""
+
+    turn: float
+    shear: float
+    grow: float
+    move: float
+
+
+OF_DRAWINGS = Pose(turn=0.35, shear=0.2, grow=0.15, move=0.1)  # drawings differ of themselves
+OF_GLYPHS = Pose(turn=0.35, shear=0.3, grow=0.25, move=0.2)
 
 
 @dataclass(frozen=True)
@@ -58,7 +71,9 @@ def split(drawings: Drawings, generator: torch.Generator) -> Split:
         held[chosen] = True
         words = f"held out: {int(held.sum())} of {n_classes} letters"
     kept = drawings.pictures[held]
-    shown = kept if drawings.is_drawn else posed(kept.expand(-1, POSES, -1, -1), generator)
+    shown = (
+        kept if drawings.is_drawn else posed(kept.expand(-1, POSES, -1, -1), OF_GLYPHS, generator)
+    )
     return Split(drawings.pictures[~held], resized(shown), drawings.is_drawn, words)
 
 
@@ -114,24 +129,24 @@ def resized(pictures: Float[Tensor, "*any height width"]) -> Float[Tensor, "*any
 
 
 def posed(
-    pictures: Float[Tensor, "*any height width"], generator: torch.Generator
+    pictures: Float[Tensor, "*any height width"], pose: Pose, generator: torch.Generator
 ) -> Float[Tensor, "*any height width"]:
     """Return every picture turned, sheared, sized and moved at random."""
     flat = pictures.flatten(0, -3)[:, None]
-    maps = affine_maps(len(flat), generator)
+    maps = affine_maps(len(flat), pose, generator)
     grid = functional.affine_grid(maps, list(flat.shape), align_corners=False)
     moved = functional.grid_sample(flat, grid, align_corners=False)
     return moved[:, 0].unflatten(0, pictures.shape[:-2])
 
 
-def affine_maps(n: int, generator: torch.Generator) -> Float[Tensor, "n two three"]:
+def affine_maps(n: int, pose: Pose, generator: torch.Generator) -> Float[Tensor, "n two three"]:
     """Return random maps of the plane near the identity."""
     turn, shear, wide, high, x, y = (2 * torch.rand(6, n, generator=generator) - 1).unbind()
-    angle = TURN * turn
+    angle = pose.turn * turn
     cos, sin = torch.cos(angle), torch.sin(angle)
-    wide, high = 1 + GROW * wide, 1 + GROW * high
-    first = torch.stack([cos * wide, -sin * high + SHEAR * shear, MOVE * x], dim=-1)
-    second = torch.stack([sin * wide, cos * high, MOVE * y], dim=-1)
+    wide, high = 1 + pose.grow * wide, 1 + pose.grow * high
+    first = torch.stack([cos * wide, -sin * high + pose.shear * shear, pose.move * x], dim=-1)
+    second = torch.stack([sin * wide, cos * high, pose.move * y], dim=-1)
     return torch.stack([first, second], dim=1)
 
 
@@ -141,6 +156,7 @@ class Training:
 
     pictures: Pictures
     quarters: int
+    pose: Pose
     per_class: int  # pictures a class, or as many poses of its one picture
 
     @property
@@ -158,10 +174,11 @@ class Training:
         for turns in range(1, self.quarters):
             where = classes // n_classes == turns
             chosen[where] = chosen[where].rot90(turns, dims=(-2, -1))
-        return resized(posed(chosen, generator))
+        return resized(posed(chosen, self.pose, generator))
 
 
 def training_of(parts: Split, shots: int) -> Training:
     """Return what to train on, with enough pictures a class for that many shots and a query."""
-    per_class = parts.train.shape[1] if parts.is_drawn else shots + 1
-    return Training(parts.train, QUARTERS if parts.is_drawn else 1, per_class)
+    if parts.is_drawn:
+        return Training(parts.train, QUARTERS, OF_DRAWINGS, parts.train.shape[1])
+    return Training(parts.train, 1, OF_GLYPHS, shots + 1)

@@ -248,8 +248,11 @@ def random_maps_stay(bench: Bench) -> Outcome:
     outcome = Outcome(
         result=estimate.mean(_at(curves(bench, "random start")["learner"], MANY)),
         control=estimate.mean(_at(curves(bench)["learner"], MANY)),
-        data={"losses": {name: [r.losses for r in rows] for name, rows in told.items()}}
-        | source(bench),
+        data={
+            "losses": {name: [r.losses for r in rows] for name, rows in told.items()},
+            "way": told["linear"][0].arm.way,
+            **source(bench),
+        },
     )
     return judged(bench, outcome)
 

@@ -27,24 +27,22 @@ from orbitlens.studies.figure import (
 from orbitlens.studies.result import StudyResult
 
 ARMS = (
-    ("learner", "linear attention: two-factor rule", BLUE),
-    ("softmax", "softmax attention", ORANGE),
-    ("prototypes", "nearest class mean of features", GREEN),
-    ("gradient step", "one gradient step on a readout", PINK),
-    ("pixels", "nearest neighbour in pixels", YELLOW),
-    ("random labels", "linear, labels at random", GREY),
+    ("learner", "linear: two factors", BLUE),
+    ("softmax", "softmax: slots", ORANGE),
+    ("prototypes", "nearest class mean", GREEN),
+    ("gradient step", "one gradient step", PINK),
+    ("pixels", "nearest pixels", YELLOW),
+    ("random labels", "labels at random", GREY),
 )
-WIDTHS = (
-    ("0", "floats", BLUE),
-    ("8", "8 bits", ORANGE),
-    ("6", "6 bits", GREEN),
-    ("4", "4 bits", PINK),
-    ("2", "2 bits", GREY),
-)
+WIDTHS = ("8", "6", "4", "2")  # bits
 CHANCE = Level(at=0.2, label="guessing")
 STARTS = (("linear", "identities", BLUE), ("random start", "random maps", GREY))
-FADING = (("1.0", "none", BLUE), ("0.95", "a twentieth", SKY), ("0.9", "a tenth", GREEN))
-SMALLEST = 1e-17  # a gap of zero, on an axis of logarithms
+FADING = (
+    ("1.0", "0 %", BLUE),
+    ("0.95", "5 %", SKY),
+    ("0.9", "10 %", GREEN),
+    ("0.8", "20 %", ORANGE),
+)
 
 
 def figures(result: StudyResult) -> tuple[Figure, ...]:
@@ -56,45 +54,60 @@ def figures(result: StudyResult) -> tuple[Figure, ...]:
 
 
 def shots(result: StudyResult) -> Figure:
-    """Draw accuracy by shots: methods on the left, widths of integers on the right."""
+    """Draw accuracy by shots, and what whole numbers lose."""
     told = result.data("2a")
     return Figure(
         name="on-chip-learning-shots",
         title="Learning new classes from the context, weights frozen",
-        caption=f"Accuracy among five classes never seen in training, by drawings a class; lines "
-        f"are means over seeds, bands all seeds. Right: keys, queries, values and synapses as "
+        caption="Left: accuracy among five classes never seen in training; lines are means over "
+        "seeds, bands all seeds. Right: accuracy lost where keys, queries, values and synapses are "
         f"whole numbers. Data: {told['source']}.",
-        panels=(
-            _shots_panel(told["shots"], told["curves"], ARMS, "what learns, and what it is up to"),
-            _shots_panel(
-                result.data("3a")["shots"],
-                result.data("3a")["accuracy"],
-                WIDTHS,
-                "in whole numbers",
-            ),
-        ),
+        panels=(_shots_panel(told), _bits_panel(result)),
         height=4.3,
+        widths=(1.25, 1.0),
     )
 
 
-def _shots_panel(
-    x: Sequence[int],
-    found: Mapping[str, Sequence[Sequence[float]]],
-    arms: Sequence[tuple[str, str, str]],
-    title: str,
-) -> Panel:
+def _shots_panel(told: Mapping[str, Any]) -> Panel:
     layers: list[Layer] = [CHANCE]
-    places = [float(n) for n in x]
-    for name, label, colour in arms:
-        columns = list(zip(*found[name], strict=True))
+    places = [float(n) for n in told["shots"]]
+    for name, label, colour in ARMS:
+        columns = list(zip(*told["curves"][name], strict=True))
         layers.append(band(places, columns, colour=colour, label=label))
     return Panel(
         layers=layers,
-        title=title,
-        x_label="drawings a class in the context",
+        title="five classes, held out",
+        x_label="examples a class in the context",
         y_label="accuracy",
         y_range=(0.1, 1.02),
         x_ticks=[(place, f"{place:g}") for place in places],
+    )
+
+
+def _bits_panel(result: StudyResult) -> Panel:
+    told = result.data("3a")
+    found = told["accuracy"]
+    layers: list[Layer] = [
+        Level(at=100 * result.finding("3a").claim.threshold, label="allowed"),
+        Level(at=0.0),
+    ]
+    for shots, colour in ((1, ORANGE), (5, BLUE)):
+        place = told["shots"].index(shots)
+        columns = [
+            [
+                100 * (exact[place] - whole[place])
+                for exact, whole in zip(found["0"], found[bits], strict=True)
+            ]
+            for bits in WIDTHS
+        ]
+        words = f"{shots} example{'s' if shots > 1 else ''} a class"
+        layers.append(band(range(len(WIDTHS)), columns, colour=colour, label=words))
+    return Panel(
+        layers=layers,
+        title="in whole numbers",
+        x_label="bits",
+        y_label="accuracy lost (points)",
+        x_ticks=[(float(k), bits) for k, bits in enumerate(WIDTHS)],
     )
 
 
@@ -166,10 +179,9 @@ def rules(result: StudyResult) -> Figure:
         name="on-chip-learning-rules",
         title="Local rules are attention",
         caption="Left: largest difference of logits between local updates and attention over the "
-        "same tokens, all seeds and episodes. Middle: numbers that one token reads from memory, "
-        "one head; a table of what is needed, not a measured time. Right: share of right answers "
-        "by the place at which the one drawing of a class was shown, when synapses lose a share a "
-        "token.",
+        "same tokens, all seeds and episodes; gaps are exact zeros. Middle: numbers that one token "
+        "reads from memory, one head; what is needed, not a measured time. Right: accuracy by the "
+        "place at which the one example of a class was shown, when synapses lose a share a token.",
         panels=(_gap_panel(result), _traffic_panel(result), _fading_panel(result)),
         n_columns=3,
         height=4.0,
@@ -187,10 +199,11 @@ def _gap_panel(result: StudyResult) -> Panel:
             (("linear", "state"), ("softmax", "slots")), colours, strict=True
         ):
             largest = [max(column) for column in zip(*found[arm], strict=True)]
+            shown = [(float(t), value) for t, value in enumerate(largest, 1) if value > 0]
             layers.append(
                 Curve(
-                    x=[float(t + 1) for t in range(len(largest))],
-                    y=[max(value, SMALLEST) for value in largest],
+                    x=[t for t, _ in shown],
+                    y=[value for _, value in shown],
                     colour=colour,
                     label=f"{rule}, {precision}",
                 )
@@ -204,7 +217,7 @@ def _gap_panel(result: StudyResult) -> Panel:
         x_label="tokens so far",
         y_label="largest difference of logits",
         y_log=True,
-        y_range=(1e-18, 1e-2),
+        y_range=(1e-17, 1e-2),
     )
 
 
@@ -227,10 +240,10 @@ def _traffic_panel(result: StudyResult) -> Panel:
 def _fading_panel(result: StudyResult) -> Panel:
     found = result.data("5b")["recall"]
     layers: list[Layer] = [CHANCE]
-    for name, label, colour in (*FADING, ("0.8", "a fifth", ORANGE)):
+    for name, label, colour in FADING:
         columns = list(zip(*found[name], strict=True))
         places = [float(k + 1) for k in range(len(columns))]
-        layers.append(band(places, columns, colour=colour, label=label))
+        layers.append(band(places, columns, colour=colour, label=f"{label} a token"))
     return Panel(
         layers=layers,
         title="synapses that fade",
@@ -253,8 +266,9 @@ def trained(result: StudyResult) -> Figure:
         panels.append(_official_panel(told))
         words = (
             f" Right: errors on Omniglot's official test ({told['questions']} questions among 20 "
-            "classes, one drawing each). Coloured: computed here, bars from the best to the worst "
-            "seed; grey: published, by models trained on 30 alphabets, where ours had six."
+            "classes, one drawing each). Coloured: computed here, bars over seeds, trained on six "
+            "alphabets; grey: published (outlines by the data's own demonstration, the others by "
+            "Koch, Zemel and Salakhutdinov, 2015, with 30 alphabets to train on)."
         )
     return Figure(
         name="on-chip-learning-training",
@@ -269,8 +283,9 @@ def trained(result: StudyResult) -> Figure:
 
 
 def _start_panel(result: StudyResult) -> Panel:
-    found = result.data("6a")["losses"]
-    layers: list[Layer] = [Level(at=math.log(5), label="guessing, ln 5")]
+    told = result.data("6a")
+    found = told["losses"]
+    layers: list[Layer] = [Level(at=math.log(told["way"]), label=f"guessing, ln {told['way']}")]
     for name, label, colour in STARTS:
         columns = list(zip(*found[name], strict=True))
         steps = [10.0 * (k + 1) for k in range(len(columns))]
@@ -280,7 +295,7 @@ def _start_panel(result: StudyResult) -> Panel:
         title="a plateau at chance",
         x_label="step",
         y_label="loss (nats)",
-        y_range=(0.0, 2.6),
+        y_range=(0.0, math.log(told["way"]) + 0.6),
     )
 
 

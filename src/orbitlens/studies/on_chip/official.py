@@ -22,7 +22,8 @@ from orbitlens.studies.trained import judged
 
 # Errors that others published on this test, trained on thirty alphabets where they train at all.
 # Outlines: said by the demonstration that comes with the data. The others: table 2 of Koch, Zemel
-# and Salakhutdinov (2015), "Siamese Neural Networks for One-shot Image Recognition", as accuracies.
+# and Salakhutdinov (2015), "Siamese Neural Networks for One-shot Image Recognition", as accuracies;
+# read in public notes that quote the table, not in the paper itself.
 PUBLISHED = {
     "people": 0.045,
     "Siamese convolutions": 0.08,
