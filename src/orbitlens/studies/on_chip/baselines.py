@@ -10,20 +10,20 @@ from torch.nn import functional
 
 from orbitlens.studies.on_chip.drawings import OneShotRun
 from orbitlens.studies.on_chip.episodes import N_LABELS
-from orbitlens.studies.on_chip.model import Keys, Logits
+from orbitlens.studies.on_chip.model import Asked, Keys, Logits
 
 STEP = 1.0  # rate of the gradient step
 
 Labels = Int[Tensor, "episodes tokens"]
 
 
-def nearest(context: Keys, labels: Labels, asked: Keys) -> Logits:
+def nearest(context: Keys, labels: Labels, asked: Asked) -> Logits:
     """Return 1 at the label of the nearest row of the context, 0 elsewhere."""
     places = torch.cdist(asked, context).argmin(dim=-1)
     return functional.one_hot(labels.gather(1, places), N_LABELS).to(context.dtype)
 
 
-def prototypes(context: Keys, labels: Labels, asked: Keys) -> Logits:
+def prototypes(context: Keys, labels: Labels, asked: Asked) -> Logits:
     """Return minus the squared distance to the mean of each label's rows; -inf without rows."""
     given = functional.one_hot(labels, N_LABELS).to(context.dtype)
     counts = given.sum(dim=1)
@@ -32,7 +32,7 @@ def prototypes(context: Keys, labels: Labels, asked: Keys) -> Logits:
     return (-far).masked_fill(counts[:, None] == 0, -torch.inf)
 
 
-def one_step(context: Keys, labels: Labels, asked: Keys, *, loss: str = "cross-entropy") -> Logits:
+def one_step(context: Keys, labels: Labels, asked: Asked, *, loss: str = "cross-entropy") -> Logits:
     """Return logits of a linear readout after one step of gradient descent from zero.
 
     The gradient is computed by backpropagation, not by the formula it has here. With half the

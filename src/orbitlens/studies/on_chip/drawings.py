@@ -205,6 +205,6 @@ def _picture(archive: zipfile.ZipFile, name: str, file: Path) -> Float[Tensor, "
         raise InputError(f"{file}: {name} is no picture ({error}). {FALLBACK}") from error
 
 
-def _shrunk(ink: Float[Tensor, "height width"]) -> Float[Tensor, "height width"]:
+def _shrunk(ink: Float[Tensor, "height width"]) -> Float[Tensor, "small small"]:
     """Return the picture at a third of its size: means of 3 x 3 pixels."""
     return functional.avg_pool2d(ink[None], SIDE // KEPT)[0]

@@ -40,7 +40,7 @@ class Split:
     """Pictures to train on, pictures of other classes to judge on, and how they were parted."""
 
     train: Pictures
-    held: Pictures  # as models see them
+    held: Float[Tensor, "held shown size size"]  # as models see them
     is_drawn: bool
     words: str
 

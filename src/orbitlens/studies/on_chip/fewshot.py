@@ -21,12 +21,12 @@ from orbitlens.studies.on_chip.judging import (
     SHOTS,
     WAY,
     accuracy,
+    asked_episodes,
     by_shots,
     features,
     judge,
     parts_of,
     recall_by_place,
-    test_episodes,
 )
 from orbitlens.studies.on_chip.model import Learner
 from orbitlens.studies.on_chip.training import runs, source, splits
@@ -113,7 +113,7 @@ def untrained(bench: Bench) -> list[float]:
     found = []
     for parts, seed in zip(splits(bench), bench.seeds, strict=True):
         learner = fresh_learner(bench, seed)
-        episodes = test_episodes(bench, parts, seed, MANY)
+        episodes = asked_episodes(bench, parts, seed, MANY)
         found.append(judge(learner, features(learner, parts), episodes))
     return found
 
@@ -161,7 +161,7 @@ def _narrow_one(
     found: dict[int, tuple[list[float], int]] = {0: ([], 0)}
     found |= {bits: ([], chip.shift) for bits, chip in chips.items()}
     for shots in SHOTS:
-        episodes = test_episodes(bench, parts, seed, shots)
+        episodes = asked_episodes(bench, parts, seed, shots)
         made = parts_of(learner, table, episodes)
         found[0][0].append(judge(learner, table, episodes))
         for bits, chip in chips.items():
@@ -231,7 +231,7 @@ def fading_is_a_clock(bench: Bench) -> Outcome:
     recall: dict[str, list[list[float]]] = {str(decay): [] for decay in DECAYS}
     for trained, parts, seed in zip(runs(bench)["linear"], splits(bench), bench.seeds, strict=True):
         learner = trained.learner()
-        table, episodes = features(learner, parts), test_episodes(bench, parts, seed, FEW)
+        table, episodes = features(learner, parts), asked_episodes(bench, parts, seed, FEW)
         for decay in DECAYS:
             by_place = recall_by_place(learner, table, episodes, decay)
             recall[str(decay)].append(by_place.tolist())

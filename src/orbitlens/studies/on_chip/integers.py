@@ -20,7 +20,7 @@ from orbitlens.studies.on_chip.model import Parts
 SHARE = 0.999  # of entries that a scale covers; those beyond saturate
 SHIFTS = range(16)
 
-Whole = Int[Tensor, "*any"]
+Whole = Int[Tensor, "..."]
 
 
 @dataclass(frozen=True, kw_only=True)

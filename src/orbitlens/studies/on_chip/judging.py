@@ -15,13 +15,13 @@ from torch import Tensor
 from orbitlens.studies.bench import Bench
 from orbitlens.studies.on_chip.baselines import nearest, one_step, prototypes
 from orbitlens.studies.on_chip.episodes import Episodes, Split, draw, relabelled
-from orbitlens.studies.on_chip.model import Keys, Learner, Logits, Parts, among
+from orbitlens.studies.on_chip.model import Asked, Keys, Learner, Logits, Parts, among
 
 WAY = 5
 SHOTS = (1, 2, 3, 5)
 FEW, MANY = 1, 5
 
-Answering = Callable[[Keys, Int[Tensor, "episodes tokens"], Keys], Logits]
+Answering = Callable[[Keys, Int[Tensor, "episodes tokens"], Asked], Logits]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Table:
     rows: Float[Tensor, "pictures width"]
     size: tuple[int, int]  # classes, pictures a class
 
-    def shown(self, episodes: Episodes) -> tuple[Keys, Keys]:
+    def shown(self, episodes: Episodes) -> tuple[Keys, Asked]:
         """Return the vectors of contexts and of what is asked."""
         return self.rows[episodes.context], self.rows[episodes.queries]
 
@@ -49,7 +49,7 @@ def pixels(parts: Split) -> Table:
     return Table(parts.held.flatten(0, 1).flatten(1), (parts.held.shape[0], parts.held.shape[1]))
 
 
-def test_episodes(bench: Bench, parts: Split, seed: int, shots: int) -> Episodes:
+def asked_episodes(bench: Bench, parts: Split, seed: int, shots: int) -> Episodes:
     """Return the episodes that everything is judged on, for a seed and a number of shots."""
     generator = bench.generator(f"episodes {shots}", seed)
     size = (parts.held.shape[0], parts.held.shape[1])
@@ -87,7 +87,7 @@ def by_shots(bench: Bench, learner: Learner, parts: Split, seed: int) -> dict[st
     centred = Table(_normal(table.rows), table.size)
     found: dict[str, list[float]] = {}
     for shots in SHOTS:
-        episodes = test_episodes(bench, parts, seed, shots)
+        episodes = asked_episodes(bench, parts, seed, shots)
         at_random = shuffled(bench, episodes, seed, shots)
         rows = {
             "learner": judge(learner, table, episodes),

@@ -8,7 +8,7 @@ the state S = sum_t v_t k_t^T, or the slots of a softmax layer.
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -21,6 +21,7 @@ SHARPNESS = 10.0  # of softmax at the start
 
 Seen = Float[Tensor, "*any size size"]
 Keys = Float[Tensor, "episodes tokens width"]
+Asked = Float[Tensor, "episodes queries width"]
 Values = Float[Tensor, "episodes tokens value_width"]
 Logits = Float[Tensor, "episodes queries labels"]
 
@@ -72,7 +73,9 @@ class Learner(nn.Module):
         """Return keys of length 1."""
         return functional.normalize(features @ self.w_k, dim=-1)
 
-    def forward(self, context: Keys, labels: Int[Tensor, "episodes tokens"], asked: Keys) -> Logits:
+    def forward(
+        self, context: Keys, labels: Int[Tensor, "episodes tokens"], asked: Asked
+    ) -> Logits:
         """Return logits from features of a context, its labels, and features to be named."""
         parts = self.parts(context, labels, asked)
         return attend(parts, sharpness=self.sharpness) @ self.readout
@@ -82,7 +85,7 @@ class Learner(nn.Module):
         """What softmax scores are multiplied by; None for a linear layer."""
         return self.log_sharpness.exp() if self.kind == "softmax" else None
 
-    def parts(self, context: Keys, labels: Int[Tensor, "episodes tokens"], asked: Keys) -> "Parts":
+    def parts(self, context: Keys, labels: Int[Tensor, "episodes tokens"], asked: Asked) -> "Parts":
         """Return queries, keys and values of episodes."""
         return Parts(q=self.queries(asked), k=self.keys(context), v=self.values[labels])
 
@@ -91,7 +94,7 @@ class Learner(nn.Module):
 class Parts:
     """What an attention layer is given."""
 
-    q: Float[Tensor, "episodes queries width"]
+    q: Asked
     k: Keys
     v: Values
 
@@ -106,8 +109,8 @@ def attend(
 
 
 def among(
-    logits: Logits, used: Int[Tensor, "episodes way"]
-) -> Float[Tensor, "episodes queries way"]:
+    logits: Shaped[Tensor, "episodes queries labels"], used: Int[Tensor, "episodes way"]
+) -> Shaped[Tensor, "episodes queries way"]:
     """Return the logits of the labels that an episode uses, in their order there."""
     return logits.gather(-1, used[:, None].expand(-1, logits.shape[1], -1))
 
