@@ -69,13 +69,17 @@ class MoTo(nn.Module):
 
     def layout(self, x: Tokens) -> Layout:
         """Return S: the share of each region in each token; rows sum to one."""
+        return self._shares(over_tokens(x))
+
+    def _shares(self, z: Tokens) -> Layout:
         if self.fixed_layout is not None:
-            return self.fixed_layout.to(x.dtype).expand(len(x), -1, -1)
-        return (over_tokens(x) @ self.w_layout).softmax(dim=-1)
+            return self.fixed_layout.to(z.dtype).expand(len(z), -1, -1)
+        return (z @ self.w_layout).softmax(dim=-1)
 
     def forward(self, x: Tokens) -> Tokens:
         """Return the modulated tokens."""
-        z, shares = over_tokens(x), self.layout(x)
+        z = over_tokens(x)
+        shares = self._shares(z)
         regions = shares.mT @ x / shares.sum(dim=1)[..., None]
         modulation = shares @ (regions @ self.w_modulation + self.b_modulation)
         scale, shift = modulation.chunk(2, dim=-1)
@@ -108,7 +112,9 @@ def patches_of(
     images: Float[Tensor, "batch channel height width"], size: int
 ) -> Float[Tensor, "batch tokens pixels"]:
     """Return the pixels of each patch, row by row."""
-    return functional.unfold(images, size, stride=size).transpose(1, 2)
+    rows, columns = (side // size for side in images.shape[2:])
+    cut = images.unflatten(3, (columns, size)).unflatten(2, (rows, size))
+    return cut.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
 
 
 class TokenProp(nn.Module):

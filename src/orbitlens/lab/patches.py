@@ -49,8 +49,10 @@ class PatchEmbedding(nn.Module):
         self, images: Float[Tensor, "batch channel height width"]
     ) -> Float[Tensor, "batch tokens d_model"]:
         """Return the patches as tokens, modulated, without class token and positions."""
-        plain = self.plain_tokens(images)
-        return plain if self.modulation is None else self.modulation(plain)
+        found = self.plain_tokens(images)
+        if self.modulation is not None:
+            found = self.modulation(found)
+        return found
 
     def plain_tokens(
         self, images: Float[Tensor, "batch channel height width"]
@@ -82,4 +84,5 @@ class ConvStem(nn.Module):
         self, images: Float[Tensor, "batch channel height width"]
     ) -> Float[Tensor, "batch inner height width"]:
         """Return what the patches are cut from."""
-        return self.convolution(images).relu()
+        found: Tensor = self.convolution(images)
+        return found.relu()

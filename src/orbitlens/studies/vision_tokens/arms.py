@@ -36,7 +36,7 @@ class Arm:
     width: int = 32
     layers: int = 2
     heads: int = 4
-    steps: int = 800
+    steps: int = 750
     batch: int = 32
     n_judged: int = 5000
     n_decoded: int = 500  # images that a decoder is fitted on, and as many it is judged on
@@ -102,7 +102,8 @@ def _train(
     generator = torch.Generator().manual_seed(arm.number)
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY, fused=True)
     parameters = list(model.parameters())
-    looks, losses = [], []
+    looks: list[float] = []
+    losses: list[Tensor] = []
     stops = {max(1, round(share * arm.steps)) for share in LOOKS}
     model.train()
     for step in range(1, arm.steps + 1):

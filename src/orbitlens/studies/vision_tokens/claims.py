@@ -9,7 +9,7 @@ from orbitlens.studies.claim import Claim, Side
 
 PAPER = "arXiv 2212.11115"
 OURS = "a property of the reconstruction, not of the paper"
-MODEL = "two layers, width 32, 800 steps"
+MODEL = "two layers, width 32, 750 steps"
 ACCURACY = f"accuracy on held-out digits; {MODEL}"
 OTHERS = "judged by the labels of other images"
 SOME = 0.002
@@ -87,7 +87,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         key="2c",
-        text="At the paper's scale MoTo's parameters are negligible.",
+        text="At the paper's scale the parameters of MoTo, as reconstructed, are negligible.",
         source=f"{PAPER}, abstract; sizes of DeiT-S as generally known",
         measured="parameters of MoTo, as reconstructed, over those of a model of DeiT-S's size",
         side=Side.BELOW,
@@ -112,7 +112,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         key="3d",
-        text="MoTo alone does.",
+        text="MoTo alone, as reconstructed, does.",
         source=f"{PAPER}, abstract: both designs",
         measured=f"{ACCURACY}, 400 labels, with MoTo less without, pairs",
         side=Side.ABOVE,
@@ -123,7 +123,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         key="3e",
-        text="TokenProp alone does.",
+        text="TokenProp alone, as reconstructed, does.",
         source=f"{PAPER}, abstract: both designs",
         measured=f"{ACCURACY}, 400 labels, with TokenProp less without, pairs",
         side=Side.ABOVE,
@@ -168,10 +168,11 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         key="4a",
-        text="TokenProp keeps more of the pixels in tokens that are narrower than their patch.",
+        text="TokenProp, as reconstructed, keeps more of the pixels in tokens narrower than their "
+        "patch.",
         source=f"{PAPER}: the information in tokens; {OURS}",
         measured="held-out R² of patches of 49 pixels read linearly off tokens of width 16, with "
-        "TokenProp less without, pairs; 400 labels, 800 steps",
+        "TokenProp less without, pairs; 400 labels, 750 steps",
         side=Side.ABOVE,
         threshold=0.05,
         why="a tenth is what there is to gain: the best tokens of this width less random ones",
@@ -191,7 +192,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         key="4c",
-        text="Tokens as wide as their patch keep all of it, with or without TokenProp.",
+        text="Tokens as wide as their patch keep all of it, whatever they are trained for.",
         source="linear algebra: a drawn square map can be inverted; the boundary of 4a",
         measured="largest 1 − R² of patches of 49 pixels read off tokens of width 49, float64",
         side=Side.BELOW,

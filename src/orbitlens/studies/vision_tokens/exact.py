@@ -21,7 +21,7 @@ from orbitlens.studies.vision_tokens.gains import BOTH, data_of, plain_arm
 from orbitlens.studies.vision_tokens.images import Digits
 
 N_TOKENS, WIDTH = 16, 32
-SMALL_S = {  # DeiT-S, as generally known
+SMALL_S: dict[str, Any] = {  # DeiT-S, as generally known
     "image_size": 224,
     "patch_size": 16,
     "num_channels": 3,
@@ -207,7 +207,8 @@ def few_at_scale(bench: Bench) -> Outcome:
 
 def wide_tokens_keep_all(bench: Bench) -> Outcome:
     """4c: 1 - R^2 of tokens as wide as their patch; control: a third as wide."""
-    result, control = [], []
+    result: list[float] = []
+    control: list[float] = []
     for seed in bench.seeds:
         generator = bench.generator("wide", seed)
         pixels = torch.randn(800, 49, generator=generator, dtype=torch.float64)

@@ -6,6 +6,7 @@ Enters: a result. Leaves: figures as data.
 from collections.abc import Mapping, Sequence
 
 from orbitlens.studies import estimate
+from orbitlens.studies.estimate import Estimate
 from orbitlens.studies.figure import (
     BLUE,
     GREEN,
@@ -24,7 +25,7 @@ from orbitlens.studies.figure import (
 )
 from orbitlens.studies.result import StudyResult
 from orbitlens.studies.vision_tokens.arms import LOOKS
-from orbitlens.studies.vision_tokens.gains import BUDGETS, MAIN
+from orbitlens.studies.vision_tokens.gains import BUDGETS, MAIN, NARROW
 
 SHOWN = {  # arms at the main budget, what they are compared with, and their colour
     "token norm": ("plain", GREY),
@@ -49,13 +50,14 @@ def figures(result: StudyResult) -> tuple[Figure, ...]:
 def gains(result: StudyResult) -> Figure:
     """Draw gains by arm with their intervals, and accuracy by number of labels."""
     data = result.data("3b")
-    n = len(data["arms"][f"plain, {MAIN}"])
+    n, few = (len(data["arms"][f"{name}, {MAIN}"]) for name in ("plain", "conv stem"))
     return Figure(
         name="vision-tokenizers-gains",
         title="What each tokenizer brings (MoTo and TokenProp are reconstructions)",
-        caption=f"Left: accuracy at {MAIN} labels less that of the same model without, over {n} "
-        "pairs of runs with the same labelled images, batches and start; bars are 95 % intervals. "
-        f"Right: accuracy by number of labels; bars are 95 % intervals. Data: {data['source']}.",
+        caption=f"Left: accuracy at {MAIN} labels less that of the same model without, over pairs "
+        f"of runs with the same labelled images, batches and start: {n} for MoTo, TokenProp, both, "
+        f"{few} for the others. Right: accuracy by number of labels. Bars are 95 % intervals. "
+        f"Data: {data['source']}.",
         panels=(_forest(data["arms"]), _budgets(data["arms"])),
         widths=(1.25, 1.0),
         height=4.2,
@@ -64,7 +66,7 @@ def gains(result: StudyResult) -> Figure:
 
 def _forest(arms: Mapping[str, Sequence[float]]) -> Panel:
     found = {
-        name: estimate.difference(arms[f"{name}, {MAIN}"], arms[f"{beside}, {MAIN}"])
+        name: _gain(arms[f"{name}, {MAIN}"], arms[f"{beside}, {MAIN}"])
         for name, (beside, _) in SHOWN.items()
     }
     forest = Forest(
@@ -79,6 +81,11 @@ def _forest(arms: Mapping[str, Sequence[float]]) -> Panel:
         title=f"gain at {MAIN} labels",
         x_label="gain in accuracy (points)",
     )
+
+
+def _gain(own: Sequence[float], other: Sequence[float]) -> Estimate:
+    n = min(len(own), len(other))  # pairs: of some arms only half were trained
+    return estimate.difference(own[:n], other[:n])
 
 
 def _words(name: str) -> str:
@@ -222,9 +229,8 @@ def pixels(result: StudyResult) -> Figure:
 def _r2_panel(r2: Mapping[str, Sequence[float]], best: float) -> Panel:
     names = ("narrow", "narrow, TokenProp", "plain", "TokenProp", "both", "conv stem")
     found = [estimate.mean(r2[f"{name}, {MAIN}"]) for name in names]
-    shown = {"narrow": "width 16", "narrow, TokenProp": "width 16, TokenProp"}
     forest = Forest(
-        names=[shown.get(name, name) for name in names],
+        names=[_with_width(name) for name in names],
         values=[value.value for value in found],
         low=[max(0.0, value.low) for value in found],
         high=[min(1.0, value.high) for value in found],
@@ -234,7 +240,15 @@ def _r2_panel(r2: Mapping[str, Sequence[float]], best: float) -> Panel:
         layers=[forest, Level(at=best, label="best of width 16", vertical=True)],
         title=f"patches read off tokens, {MAIN} labels",
         x_label="R²",
+        x_range=(0.78, 1.03),
     )
+
+
+def _with_width(name: str) -> str:
+    width = NARROW if name.startswith("narrow") else "main width"
+    rest = name.removeprefix("narrow").removeprefix(", ").replace("plain", "")
+    words = f"width {width}" if isinstance(width, int) else width
+    return f"{words}, {rest}" if rest else words
 
 
 def _looks_panel(result: StudyResult) -> Panel:
@@ -249,7 +263,7 @@ def _looks_panel(result: StudyResult) -> Panel:
                 layers.append(Curve(x=x, y=y, colour=colour, label=label, width=0.9))
     return Panel(
         layers=layers,
-        title="accuracy towards the end of training; 200, 400 and 1,000 labels",
+        title="200, 400 and 1,000 labels, as training ends",
         x_label="steps done (%)",
         y_label="accuracy (%)",
     )

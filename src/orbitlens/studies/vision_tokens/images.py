@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from gzip import GzipFile
 from pathlib import Path
+from typing import IO
 
 import torch
 from jaxtyping import Float, Int
@@ -95,7 +96,7 @@ def _check_size(path: Path) -> None:
         with path.open("rb") as packed:
             is_packed = packed.read(2) == b"\x1f\x8b"
             packed.seek(0)
-            reader = GzipFile(fileobj=packed) if is_packed else packed
+            reader: IO[bytes] = GzipFile(fileobj=packed) if is_packed else packed
             n = len(reader.read(MOST_BYTES + 1))
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: this cannot be read ({error}). {FALLBACK}") from error
