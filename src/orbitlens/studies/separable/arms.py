@@ -160,7 +160,7 @@ def _train(model: Any, job: Job, labels: Tensor, generator: torch.Generator) -> 
             if not torch.isfinite(loss):
                 raise TrainingError(f"{arm}: the loss at step {step} is not a number.")
             right = (_predicted(model, split.test) == split.wanted).double().mean()
-            curve.append([step + 1, float(right), float(loss)])
+            curve.append([float(step + 1), float(right), float(loss.detach())])
     return curve
 
 
@@ -188,7 +188,7 @@ def _logistic(job: Job, labels: Tensor) -> Row:
             "logistic regression needs scikit-learn: pip install 'orbitlens[studies]'"
         ) from error
     started = time.process_time()
-    # Weights are held back as in the usual choice of one for n clips of many bins.
+    # Neighbouring bins say much the same: a firm penalty, chosen beforehand and not searched for.
     fitted = LogisticRegression(C=0.03, max_iter=500).fit(
         job.split.train.flatten(1).numpy(), labels.numpy()
     )

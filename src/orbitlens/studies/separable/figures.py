@@ -63,8 +63,9 @@ def symmetry(result: StudyResult) -> Figure:
         title="Which permutations of a spectrogram's bins does a model not see?",
         caption=f"Left: permutations of a grid of {h} × {w} bins that leave the logits of random "
         f"models without positions unchanged, all {census['n']:,} tried; crosses are the orders of "
-        "the groups that theory names. Right: largest relative change of logits on larger grids, "
-        "one mark a model; dotted: the threshold.",
+        "the groups of theory. Right: largest change of logits on larger grids when columns "
+        "(time), rows (frequency) or all bins are permuted, with and without the table of places "
+        "along that axis; one mark a model, dotted: the threshold.",
         panels=(_census(census), _moved(result, bins)),
         height=3.8,
     )
@@ -72,13 +73,14 @@ def symmetry(result: StudyResult) -> Figure:
 
 def _census(census: dict[str, Any]) -> Panel:
     layers: list[Layer] = []
+    sizes = [float(census["sizes"][name]) for name, _, _ in KINDS]
     for place, (name, colour, _) in enumerate(KINDS):
         counts = [float(row["blind"]) for row in census["rows"] if row["model"] == name]
         layers.append(Points(x=[float(place)] * len(counts), y=counts, colour=colour, size=11.0))
     layers.append(
         Points(
             x=[float(place) for place in range(len(KINDS))],
-            y=[float(census["sizes"][name]) for name, _, _ in KINDS],
+            y=sizes,
             colour=INK,
             symbol="x",
             size=6.0,
@@ -90,6 +92,8 @@ def _census(census: dict[str, Any]) -> Panel:
         title="permutations without effect",
         y_label="number",
         y_log=True,
+        y_range=(min(sizes) / 2, max(sizes) * 2),
+        y_ticks=[(size, f"{size:,.0f}") for size in sizes],
         x_range=(-0.5, len(KINDS) - 0.5),
         x_ticks=[(float(place), label) for place, (_, _, label) in enumerate(KINDS)],
     )
@@ -98,10 +102,10 @@ def _census(census: dict[str, Any]) -> Panel:
 def _moved(result: StudyResult, bins: dict[str, Sequence[float]]) -> Panel:
     time, pitch = result.data("1a"), result.data("1b")
     rows: tuple[tuple[str, Sequence[float], str], ...] = (
-        ("time,\nwithout places", time["without"], BLUE),
-        ("time,\nwith places", time["with"], SKY),
-        ("frequency,\nwithout", pitch["without"], BLUE),
-        ("frequency,\nwith", pitch["with"], SKY),
+        ("time,\nno table", time["without"], BLUE),
+        ("time,\ntable", time["with"], SKY),
+        ("frequency,\nno table", pitch["without"], BLUE),
+        ("frequency,\ntable", pitch["with"], SKY),
         ("all bins,\nseparable", bins["separable, all"], PINK),
         ("all bins,\njoint", bins["joint, all"], GREY),
     )
@@ -328,24 +332,19 @@ def attention(result: StudyResult) -> Figure:
     look = data["look"]
     top = max(max(max(row) for row in layer) for layer in look["maps"])
     clip = Panel(
-        layers=[Heat(values=look["clip"], limits=(-2.5, 2.5), colours="diverging")],
-        title=f"the clip: {_word(data, look['label'])}",
+        layers=[_heat(look["clip"], (-2.5, 2.5), "diverging")],
+        title=_word(data, look["label"]),
         x_label="time",
         y_label="frequency",
-        bare=False,
-        x_ticks=[(-9.0, "")],
-        y_ticks=[(-9.0, "")],
     )
     panels = [clip]
     for number, values in enumerate(look["maps"]):
         axis = "columns" if number % 2 == 0 else "rows"
         panels.append(
             Panel(
-                layers=[Heat(values=values, limits=(0.0, top))],
-                title=f"layer {number}: within {axis}",
+                layers=[_heat(values, (0.0, top), "sequential")],
+                title=f"layer {number}: {axis}",
                 x_label="time",
-                x_ticks=[(-9.0, "")],
-                y_ticks=[(-9.0, "")],
             )
         )
     return Figure(
@@ -358,6 +357,16 @@ def attention(result: StudyResult) -> Figure:
         panels=panels,
         n_columns=len(panels),
         height=2.8,
+    )
+
+
+def _heat(values: Sequence[Sequence[float]], limits: tuple[float, float], colours: str) -> Heat:
+    return Heat(
+        values=values,
+        limits=limits,
+        colours=colours,
+        x_names=[""] * len(values[0]),
+        y_names=[""] * len(values),
     )
 
 

@@ -65,7 +65,7 @@ def picture(
     logs = torch.from_numpy(np.log(banded + FLOOR * max(float(banded.max()), 1e-30)))
     pooled = functional.adaptive_avg_pool1d(logs[None], n_columns)[0]
     spread = float(pooled.std())
-    return ((pooled - pooled.mean()) / (spread if spread > 0 else 1.0)).float()
+    return ((pooled - pooled.mean()) / (spread if spread > 1e-9 else 1.0)).float()
 
 
 def made_sounds(

@@ -19,7 +19,7 @@ from orbitlens.studies.separable.sound import N_CLASSES, made_sounds
 from orbitlens.studies.separable.speech import FILE, INSTEAD, read_speech
 from orbitlens.studies.trained import judged
 
-EQUAL_TIME = 4  # steps of a model over patches that take as long as one over bins
+EQUAL_TIME = 3  # steps of a model over patches that take as long as one over bins
 MOST_OFF = 0.1  # of parameters, between arms of equal size
 SHUFFLED = "separable, shuffled labels"
 Rows = dict[str, list[Row]]  # by arm, one a unit: a speaker or a seed
@@ -29,11 +29,11 @@ def _grid(bench: Bench) -> tuple[int, int]:
     return bench.pick((6, 6), (10, 10), (24, 24))
 
 
-def arms_of(bench: Bench) -> dict[str, Arm]:
-    """Return all arms by name."""
+def arms_of(bench: Bench, *, made: bool = False) -> dict[str, Arm]:
+    """Return all arms by name; made sounds take fewer steps."""
     base = Arm(
         width=bench.pick(16, 32, 64),
-        steps=bench.pick(4, 600, 4000),
+        steps=bench.pick(4, 400 if made else 600, 4000),
         batch=bench.pick(8, 16, 32),
         rate=bench.pick(6e-3, 6e-3, 2e-3),
         n_looks=bench.pick(2, 6, 20),
@@ -136,8 +136,8 @@ def _jobs(
     bench: Bench, part: str, splits: dict[str, Split], names: Sequence[str]
 ) -> list[tuple[str, str, str, Job]]:
     """Return jobs with their part, arm and unit; a speaker has more than one seed at full scale."""
-    arms, seeds = arms_of(bench), list(bench.seeds)
     is_speech = not next(iter(splits)).startswith("seed ")
+    arms, seeds = arms_of(bench, made=not is_speech), list(bench.seeds)
     most = bench.pick(1 if is_speech else 3, len(splits), len(splits))
     todo = []
     for name in names:
