@@ -45,7 +45,7 @@ class TokenNorm(nn.Module):
 class MoTo(nn.Module):
     """Modulation across tokens, reconstructed: each token is scaled and shifted by its regions."""
 
-    fixed_layout: Tensor | None
+    fixed_layout: Tensor  # of a layout that does not look at the image
 
     def __init__(
         self, width: int, *, regions: int = REGIONS, replaces: bool = False, n_fixed: int = 0
@@ -72,7 +72,7 @@ class MoTo(nn.Module):
         return self._shares(over_tokens(x))
 
     def _shares(self, z: Tokens) -> Layout:
-        if self.fixed_layout is not None:
+        if self.w_layout is None:
             return self.fixed_layout.to(z.dtype).expand(len(z), -1, -1)
         return (z @ self.w_layout).softmax(dim=-1)
 

@@ -21,7 +21,7 @@ CLAIMS: tuple[Claim, ...] = (
         text="MoTo, as reconstructed, commutes with permutations of tokens.",
         source=OURS,
         measured="largest relative difference between MoTo of permuted tokens and permuted MoTo, "
-        "all maps drawn, float64",
+        "all maps drawn, both forms, float64",
         side=Side.BELOW,
         threshold=1e-12,
         why="rounding in float64",
@@ -78,7 +78,7 @@ CLAIMS: tuple[Claim, ...] = (
         key="2b",
         text="They cost little time.",
         source=f"{PAPER}, abstract: negligible overhead",
-        measured="processor time of a training step with both over that without, rounds in turn",
+        measured="processor time of a step, forward and backward, with both over that without",
         side=Side.BELOW,
         threshold=1.3,
         why="a third: little at a size at which every operation counts",

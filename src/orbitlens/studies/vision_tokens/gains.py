@@ -50,7 +50,7 @@ def data_of(bench: Bench) -> Digits:
 
 def _file(bench: Bench) -> str | None:
     file = bench.data_file(IMAGES)
-    return None if file is None else str(file)
+    return None if file is None else str(file.resolve())
 
 
 def plain_arm(bench: Bench, **changes: Any) -> Arm:  # noqa: ANN401 - fields of an Arm

@@ -50,13 +50,21 @@ class Digits:
         return self.patch**2
 
 
-@lru_cache(maxsize=2)
 def read_digits(file: str | None) -> Digits:
     """Return MNIST's digits cut in half, or scikit-learn's where no file is given.
+
+    They are kept, as long as the files do not change.
 
     Raises:
         InputError: the file, or the one of labels beside it, is not what it should be.
     """
+    parts = () if file is None else (Path(file), Path(file).with_name(LABELS))
+    found = [part.stat() for part in parts if part.is_file()]
+    return _read(file, tuple((status.st_size, status.st_mtime_ns) for status in found))
+
+
+@lru_cache(maxsize=2)
+def _read(file: str | None, stamps: tuple[tuple[int, int], ...]) -> Digits:
     task = digits(patch=SMALL_PATCH) if file is None else _mnist(Path(file))
     n = len(task.images)
     n_pool = SMALL_POOL if file is None else n // 2
