@@ -32,13 +32,13 @@ class Arm:
     axes: str = "columns-rows"
     patch: int = 1
     width: int = 32
-    heads: int = 4
+    heads: int = 2
     layers: int = 4
     steps: int = 600
     batch: int = 16
     rate: float = 6e-3
     shuffled: bool = False  # labels of the clips to train on
-    n_looks: int = 6  # at the clips to judge
+    n_looks: int = 4  # at the clips to judge
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,20 +93,20 @@ def build(arm: Arm, split: Split) -> Any:  # noqa: ANN401 - of transformers, or 
     from orbitlens.lab import OrbitConfig, OrbitForImageClassification
 
     is_separable = arm.kind == "separable"
-    config = OrbitConfig(
-        attention="separable" if is_separable else "softmax",
-        axes=arm.axes if is_separable else "columns-rows",
-        image_size=list(split.train.shape[1:]),
-        patch_size=arm.patch,
-        hidden_size=arm.width,
-        num_attention_heads=arm.heads,
-        num_hidden_layers=arm.layers,
-        intermediate_size=2 * arm.width,
-        initializer_range=INIT,
-        mask="full",
-        num_labels=split.n_classes,
-    )
-    return OrbitForImageClassification(config)
+    switches: dict[str, Any] = {
+        "attention": "separable" if is_separable else "softmax",
+        "axes": arm.axes if is_separable else "columns-rows",
+        "image_size": list(split.train.shape[1:]),
+        "patch_size": arm.patch,
+        "hidden_size": arm.width,
+        "num_attention_heads": arm.heads,
+        "num_hidden_layers": arm.layers,
+        "intermediate_size": 2 * arm.width,
+        "initializer_range": INIT,
+        "mask": "full",
+        "num_labels": split.n_classes,
+    }
+    return OrbitForImageClassification(OrbitConfig(**switches))
 
 
 def run_job(job: Job) -> Row:

@@ -14,7 +14,7 @@ from orbitlens.studies import estimate
 from orbitlens.studies.bench import Bench
 from orbitlens.studies.claim import Outcome
 
-WIDTH, HEADS = 32, 4
+WIDTH, HEADS = 32, 2
 N_LAYERS = 2  # one block of the paper: a layer along each axis
 KINDS = {"separable": "separable", "joint": "softmax"}
 EXPONENTS = {"parameters": 1.0, "multiply-adds": 3.0}  # of the height, the shape held
@@ -26,19 +26,19 @@ def counted(grid: tuple[int, int], attention: str) -> dict[str, int]:
 
     from orbitlens.lab import OrbitConfig, OrbitForImageClassification
 
-    config = OrbitConfig(
-        attention=attention,
-        image_size=list(grid),
-        patch_size=1,
-        hidden_size=WIDTH,
-        num_attention_heads=HEADS,
-        intermediate_size=2 * WIDTH,
-        num_hidden_layers=N_LAYERS,
-        mask="full",
-        num_labels=2,
-    )
+    switches: dict[str, Any] = {
+        "attention": attention,
+        "image_size": list(grid),
+        "patch_size": 1,
+        "hidden_size": WIDTH,
+        "num_attention_heads": HEADS,
+        "intermediate_size": 2 * WIDTH,
+        "num_hidden_layers": N_LAYERS,
+        "mask": "full",
+        "num_labels": 2,
+    }
     with torch.device("meta"):
-        model = OrbitForImageClassification(config).eval()
+        model = OrbitForImageClassification(OrbitConfig(**switches)).eval()
     counter = FlopCounterMode(display=False)
     with torch.no_grad(), counter:
         model(pixel_values=torch.zeros(1, 1, *grid, device="meta"))

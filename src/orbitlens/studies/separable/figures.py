@@ -3,7 +3,7 @@
 Enters: a result. Leaves: figures as data.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orbitlens.studies import estimate
@@ -37,9 +37,9 @@ KINDS = (
 )
 ARMS = {
     "separable": (BLUE, "separable"),
+    "separable, equal time": (ORANGE, "the same, a third of the steps"),
     "joint": (GREY, "joint, same bins"),
     "patches": (PINK, "joint, 2 × 2 patches"),
-    "patches, equal time": (ORANGE, "the same, equal time"),
     "cnn": (GREEN, "small CNN"),
     "logistic": (YELLOW, "logistic regression"),
     "separable, shuffled labels": (INK, "separable, shuffled labels"),
@@ -71,7 +71,7 @@ def symmetry(result: StudyResult) -> Figure:
     )
 
 
-def _census(census: dict[str, Any]) -> Panel:
+def _census(census: Mapping[str, Any]) -> Panel:
     layers: list[Layer] = []
     sizes = [float(census["sizes"][name]) for name, _, _ in KINDS]
     for place, (name, colour, _) in enumerate(KINDS):
@@ -99,7 +99,7 @@ def _census(census: dict[str, Any]) -> Panel:
     )
 
 
-def _moved(result: StudyResult, bins: dict[str, Sequence[float]]) -> Panel:
+def _moved(result: StudyResult, bins: Mapping[str, Sequence[float]]) -> Panel:
     time, pitch = result.data("1a"), result.data("1b")
     rows: tuple[tuple[str, Sequence[float], str], ...] = (
         ("time,\nno table", time["without"], BLUE),
@@ -145,7 +145,7 @@ def costs(result: StudyResult) -> Figure:
     )
 
 
-def _growth(data: dict[str, Any], what: str, slopes: dict[str, float], title: str) -> Panel:
+def _growth(data: Mapping[str, Any], what: str, slopes: dict[str, float], title: str) -> Panel:
     heights = [float(grid[0]) for grid in data["grids"]]
     layers: list[Layer] = []
     for kind, colour in (("joint", GREY), ("separable", BLUE)):
@@ -191,7 +191,7 @@ def _interval(values: Sequence[float]) -> tuple[float, float, float]:
     return found.value, found.low, found.high
 
 
-def _accuracies(data: dict[str, Any]) -> Panel:
+def _accuracies(data: Mapping[str, Any]) -> Panel:
     shown = [name for name in ARMS if name in data["accuracies"]]
     n = len(shown)
     layers: list[Layer] = [Level(at=data["chance"], vertical=True)]
@@ -224,9 +224,9 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _gains(data: dict[str, Any]) -> Panel:
+def _gains(data: Mapping[str, Any]) -> Panel:
     found = data["accuracies"]
-    others = [name for name in ARMS if name in found and name != "separable"][:-1]
+    others = [name for name in ARMS if name in found and not name.startswith("separable")]
     rows = []
     for name in others:
         pairs = zip(found["separable"], found[name], strict=False)
@@ -250,6 +250,7 @@ def _gains(data: dict[str, Any]) -> Panel:
 MADE = {
     "separable": (BLUE, "columns, then rows"),
     "rows first": (GREEN, "rows, then columns"),
+    "rows first, a layer more": (ORANGE, "the same, a layer more"),
     "columns only": (YELLOW, "columns alone"),
     "rows only": (SKY, "rows alone"),
     "patches": (PINK, "joint, 2 × 2 patches"),
@@ -267,7 +268,7 @@ def axes(result: StudyResult) -> Figure:
     layers: list[Layer] = []
     shown = [name for name in MADE if name in factors]
     for k, name in enumerate(shown):
-        shift = 0.14 * (k - (len(shown) - 1) / 2)
+        shift = 0.13 * (k - (len(shown) - 1) / 2)
         rows = [_interval(factors[name][key]) for key, _ in FACTORS]
         layers.append(
             Points(
@@ -307,7 +308,7 @@ def axes(result: StudyResult) -> Figure:
     )
 
 
-def _learning(data: dict[str, Any]) -> Panel:
+def _learning(data: Mapping[str, Any]) -> Panel:
     layers: list[Layer] = [Level(at=data["chance"])]
     for name in ("separable", "joint", "patches", "separable, shuffled labels"):
         curves = data["curves"][name]
@@ -370,7 +371,7 @@ def _heat(values: Sequence[Sequence[float]], limits: tuple[float, float], colour
     )
 
 
-def _word(data: dict[str, Any], label: int) -> str:
+def _word(data: Mapping[str, Any], label: int) -> str:
     if data["of"] == "speakers":
         return f"“{('zero one two three four five six seven eight nine'.split())[label]}”"
     pattern, envelope = divmod(label, len(ENVELOPES))

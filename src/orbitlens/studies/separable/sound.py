@@ -42,12 +42,12 @@ def bands(
     n_bands: int, limits: tuple[float, float], *, mels: bool
 ) -> Float[np.ndarray, "band frequency"]:
     """Return triangular filters, each 1 in its middle and 0 at its neighbours' middles."""
-    ends = np.array(limits)
-    edges = np.linspace(*(mel(ends) if mels else ends), n_bands + 2)
+    low, high = (float(mel(np.array(end))) if mels else end for end in limits)
+    edges = np.linspace(low, high, n_bands + 2)
     edges = from_mel(edges) if mels else edges
     frequency = np.linspace(0, RATE / 2, WINDOW // 2 + 1)
-    low, middle, high = edges[:-2, None], edges[1:-1, None], edges[2:, None]
-    rising, falling = (frequency - low) / (middle - low), (high - frequency) / (high - middle)
+    first, middle, last = edges[:-2, None], edges[1:-1, None], edges[2:, None]
+    rising, falling = (frequency - first) / (middle - first), (last - frequency) / (last - middle)
     return np.clip(np.minimum(rising, falling), 0, None)
 
 
@@ -65,7 +65,9 @@ def picture(
     logs = torch.from_numpy(np.log(banded + FLOOR * max(float(banded.max()), 1e-30)))
     pooled = functional.adaptive_avg_pool1d(logs[None], n_columns)[0]
     spread = float(pooled.std())
-    return ((pooled - pooled.mean()) / (spread if spread > 1e-9 else 1.0)).float()
+    if spread < 1e-9:  # silence
+        return torch.zeros(pooled.shape)
+    return ((pooled - pooled.mean()) / spread).float()
 
 
 def made_sounds(
