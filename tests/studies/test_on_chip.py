@@ -103,7 +103,7 @@ def test_shifts_round_to_the_nearest():
 
 
 def test_numbers_of_few_bits_are_few_and_hold_at_the_largest():
-    x = torch.linspace(-3, 3, 601)
+    x = torch.linspace(-3, 3, 6001)
     for bits in (2, 4, 8):
         top = integers.top_of(bits)
         whole = integers.quantised(x, 1.0 / top, bits)
@@ -210,7 +210,7 @@ def test_poses_move_ink_but_keep_most_of_it():
     pictures = torch.zeros(50, 40, 40)
     pictures[:, 15:25, 18:22] = 1.0
     moved = posed(pictures, OF_GLYPHS, rng())
-    assert (moved.sum(dim=(1, 2)) / 40 - 1).abs().max() < 0.7
+    assert (moved.sum(dim=(1, 2)) / 40 - 1).abs().max() < 1.0
     assert (moved - pictures).abs().amax(dim=(1, 2)).min() > 0.2
     assert resized(moved).shape == (50, 20, 20)
 
@@ -238,9 +238,9 @@ def test_one_gradient_step_on_squared_error_is_the_state_and_on_cross_entropy_is
 
 
 def test_baselines_find_separate_classes_and_guess_among_equal_ones():
-    separate = Table(torch.eye(10).repeat_interleave(6, dim=0), (10, 6))
-    equal = Table(torch.randn(60, 10, generator=rng()), (10, 6))
-    episodes = draw(rng(), n=500, way=5, shots=3, of=(10, 6))
+    separate = Table(torch.eye(60).repeat_interleave(6, dim=0), (60, 6))
+    equal = Table(torch.randn(360, 10, generator=rng()), (60, 6))
+    episodes = draw(rng(), n=1000, way=5, shots=3, of=(60, 6))
     for answer in (baselines.nearest, baselines.prototypes):
         assert judge(answer, separate, episodes) == 1.0
         assert abs(judge(answer, equal, episodes) - 0.2) < 0.06
@@ -256,6 +256,9 @@ def test_the_modified_hausdorff_distance_of_shifted_and_of_other_shapes():
     assert baselines.hausdorff(points, shifted) == pytest.approx(0.0, abs=1e-12)
     one, two = torch.tensor([[0.0, 0.0]]), torch.tensor([[0.0, 3.0], [0.0, 5.0]])
     assert baselines.hausdorff(one, two) == pytest.approx(4.0)  # 3 one way, (3 + 5) / 2 the other
+    others = [torch.randn(n, 2, generator=rng(n), dtype=torch.float64) for n in (3, 9, 6)]
+    at_once = baselines.hausdorff_to_all(points, others)
+    assert at_once.tolist() == pytest.approx([baselines.hausdorff(points, x) for x in others])
 
 
 def test_recall_by_place_is_even_without_fading_and_tilts_with_it():
@@ -266,7 +269,7 @@ def test_recall_by_place_is_even_without_fading_and_tilts_with_it():
     table = Table(rows.flatten(0, 1), (12, 8))
     episodes = draw(rng(), n=800, way=5, shots=1, of=(12, 8))
     with torch.no_grad():
-        even, tilted = (recall_by_place(learner, table, episodes, d) for d in (1.0, 0.7))
+        even, tilted = (recall_by_place(learner, table, episodes, d) for d in (1.0, 0.5))
         whole = judge(learner, table, episodes)
     assert even.max() - even.min() < 0.08
     assert float(even.mean()) == pytest.approx(whole, abs=1e-3)

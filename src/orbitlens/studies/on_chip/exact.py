@@ -122,7 +122,8 @@ def order_is_nothing(bench: Bench) -> Outcome:
 
 def state_is_a_step(bench: Bench) -> Outcome:
     """8a: state with labels as values against one gradient step; control: on cross-entropy."""
-    squared, other = [], []
+    squared: list[float] = []
+    other: list[float] = []
     for (_, parts), seed in zip(_cases(bench, "linear", torch.float64), bench.seeds, strict=True):
         labels = draw(
             bench.generator("exact", seed), n=N_EPISODES, way=WAY, shots=MANY, of=_size(bench, seed)

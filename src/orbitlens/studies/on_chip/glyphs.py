@@ -8,13 +8,16 @@ import unicodedata
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from orbitlens.errors import MissingPackageError
 from orbitlens.studies.on_chip.drawings import Drawings
 
+Picture = NDArray[np.uint8]
 SIDE = 40
 POINTS = 30  # height of the letters
 NEEDS = "glyphs need {}: pip install 'orbitlens[studies]', or give Omniglot by --data"
@@ -42,7 +45,7 @@ def glyphs(most: int) -> Drawings:
     letters = [code for code in codes if unicodedata.category(chr(code)).startswith("L")]
     font = ImageFont.truetype(str(file), POINTS)
     step = max(1, len(letters) // most)
-    pictures = {}
+    pictures: dict[bytes, Picture] = {}
     for code in letters[::step]:
         rendered = _rendered(chr(code), font)
         if rendered is not None:
@@ -53,11 +56,11 @@ def glyphs(most: int) -> Drawings:
     return Drawings(stacked[:, None], (), words)
 
 
-def _rendered(letter: str, font: object) -> np.ndarray | None:  # type: ignore[type-arg]
+def _rendered(letter: str, font: Any) -> Picture | None:  # noqa: ANN401 - of Pillow
     """Return a letter in the middle of a picture; None where there is nothing to see."""
     from PIL import Image, ImageDraw
 
     image = Image.new("L", (SIDE, SIDE))
-    ImageDraw.Draw(image).text((SIDE / 2, SIDE / 2), letter, fill=255, font=font, anchor="mm")  # type: ignore[arg-type]
+    ImageDraw.Draw(image).text((SIDE / 2, SIDE / 2), letter, fill=255, font=font, anchor="mm")
     drawn = np.asarray(image)
     return drawn if drawn.any() else None

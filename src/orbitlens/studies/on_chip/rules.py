@@ -95,11 +95,11 @@ def reads_elsewhere(update: Update, generator: torch.Generator, *, width: int, p
     before = [torch.randn(size, generator=generator) for size in ((post, width), (width,), (post,))]
     after = [torch.randn(x.shape, generator=generator) for x in before]
     third = torch.rand((), generator=generator)
-    change = update(*before, third)
+    change = update(before[0], before[1], before[2], third)
     moved = 0
     for i in range(post):
         for j in range(width):
             other = [x.clone() for x in after]
             other[0][i, j], other[1][j], other[2][i] = before[0][i, j], before[1][j], before[2][i]
-            moved += int(update(*other, third)[i, j] != change[i, j])
+            moved += int(update(other[0], other[1], other[2], third)[i, j] != change[i, j])
     return moved

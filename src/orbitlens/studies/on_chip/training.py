@@ -5,7 +5,7 @@ arms of a seed see the same classes; the held-out ones are shown to none.
 """
 
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -114,11 +114,11 @@ def _train(learner: Learner, parts: Split, arm: Arm, generator: torch.Generator)
 def arms(bench: Bench) -> dict[str, Arm]:
     """Return the arms of a run, by name."""
     steps, episodes = bench.pick(12, 1100, 4000), bench.pick(2, 8, 8)
-    main = {"steps": steps, "episodes": episodes}
+    main = Arm(steps=steps, episodes=episodes)
     return {
-        "linear": Arm(**main),
-        "softmax": Arm(kind="softmax", **main),
-        "random start": Arm(start="random", **main),
+        "linear": main,
+        "softmax": replace(main, kind="softmax"),
+        "random start": replace(main, start="random"),
     }
 
 
