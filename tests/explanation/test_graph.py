@@ -11,11 +11,10 @@ from orbitlens.explanation.graph import (
     AlikeError,
     CausalGraph,
     Mark,
-    _Name,
     correlation_of,
-    exact_samples,
     graph_of_attention,
 )
+from orbitlens.explanation.independence import Name, PartialCorrelation
 
 
 def mixing(edges, n):
@@ -67,10 +66,16 @@ def test_correlations_do_not_see_the_size_of_rows_but_that_of_columns(generator)
     assert (correlation_of(rows * scales) - before).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("samples", [8, 64, 2000])
-def test_samples_have_exactly_the_correlations(samples):
-    wanted = correlation_of(softmax(6, 1)).numpy()
-    assert np.abs(np.corrcoef(exact_samples(wanted, samples).T) - wanted).max() < 1e-12
+@pytest.mark.parametrize("given", [[], [2], [0, 3, 4]])
+def test_p_values_are_those_of_the_library_on_data_with_these_correlations(given):
+    from causallearn.utils.cit import FisherZ
+
+    wanted, samples = correlation_of(softmax(6, 1)).numpy(), 64
+    time = (np.arange(samples) + 0.5)[:, None] / samples
+    white = np.cos(np.pi * time * np.arange(1, 7)[None])  # orthogonal, and to a constant
+    data = white @ np.linalg.cholesky(wanted).T
+    ours = PartialCorrelation(wanted, samples)(5, 1, given)
+    assert ours == pytest.approx(FisherZ(data)(1, 5, given), rel=1e-9, abs=1e-14)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -93,7 +98,7 @@ def test_permuting_columns_changes_nothing_and_permuting_each_row_does():
 
 
 def test_names_of_nodes_hash_alike_in_every_process():
-    assert [hash(_Name(k)) for k in range(3)] == [0, 1, 2]
+    assert [hash(Name(k)) for k in range(3)] == [0, 1, 2]
 
 
 def test_marks_are_there_in_both_directions_and_names_can_change():
@@ -133,6 +138,7 @@ def test_tokens_that_attend_alike_are_named():
 
 def test_the_missing_library_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "causallearn.search.ConstraintBased.FCI", None)
+    monkeypatch.delitem(sys.modules, "orbitlens.explanation.independence")
     with pytest.raises(MissingPackageError, match=r"orbitlens\[studies\]"):
         graph_of_attention(torch.eye(3), 64)
 

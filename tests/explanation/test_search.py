@@ -38,7 +38,8 @@ def test_a_path_goes_on_through_a_collider_only():
 
 def test_a_path_goes_on_through_a_triangle():
     corner = graph("0 o-o 1", "1 o-o 2", "0 o-o 2", "0 o-o 3", "1 o-o 3")
-    assert reach(corner, 2) == {0: 1, 1: 1, 3: 2}
+    # 2 - 0 - 3 is neither a triangle nor a collider; 2 - 0 - 1 - 3 is two triangles.
+    assert reach(corner, 2) == {0: 1, 1: 1, 3: 3}
 
 
 def test_a_set_must_hold_the_path_to_its_tokens():

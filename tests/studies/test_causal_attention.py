@@ -6,6 +6,7 @@ from itertools import combinations
 import pytest
 import torch
 
+from orbitlens.explanation.api import Explanation
 from orbitlens.explanation.graph import CausalGraph, Edge, Mark
 from orbitlens.explanation.search import Search
 from orbitlens.explanation.subject import subject_of
@@ -171,7 +172,7 @@ def test_gradient_times_input_is_the_change_along_the_embedding(trained):
         for sign in (-1, 1):
             moved = vectors.clone()
             moved[0, place] *= 1 + sign * step
-            ends.append(float(model(inputs_embeds=moved).logits[0, -1, 4]))
+            ends.append(model(inputs_embeds=moved).logits[0, -1, 4].item())
         slope = abs(ends[1] - ends[0]) / (2 * step)
         assert float(found[place]) == pytest.approx(slope, rel=1e-3, abs=1e-5)
     trained.model.float()
@@ -189,7 +190,17 @@ def test_a_search_that_fails_pays_for_an_exhaustive_one():
         prediction=5,
         table={},
         attention=torch.eye(4)[None].double(),
-        explanation=None,
+        explanation=Explanation(
+            prediction=5,
+            target=3,
+            graphs={},
+            tokens=(0,),
+            changed_to=1,
+            calls=6,
+            samples=64,
+            alpha=0.01,
+            caveats=(),
+        ),
     )
     case.attention[0, 3] = torch.tensor([0.2, 0.5, 0.1, 0.2]).double()
     parents = torch.zeros(6, 6, dtype=torch.bool)

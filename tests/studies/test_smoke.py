@@ -28,6 +28,7 @@ CLEAR = {
     "on-chip-learning": "1a 1b 1c 5a 8a".split(),
     "vision-tokenizers": "1a 1b 1c 1d 2a 4c".split(),
     "separable-attention": "1a 1b 1c 1d 1e 1f 2a 2b 2c".split(),
+    "causal-attention": "1b 2b 5a 5b".split(),
 }
 # A claim of each study that needs training, which a smoke run is too short for.
 TRAINING = {
@@ -42,6 +43,7 @@ TRAINING = {
     "on-chip-learning": "2a",
     "vision-tokenizers": "3a",
     "separable-attention": "3a",
+    "causal-attention": "3a",
 }
 
 

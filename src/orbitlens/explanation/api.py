@@ -104,7 +104,7 @@ def explain(
     sets = graph_order(
         list(graphs.values()),
         place,
-        strengths=strengths_of(attention, place),
+        strengths=strengths_of(attention[list(graphs)], place),
         fixed=frozenset(options.fixed),
     )
     search = first_change(sets, changes, most=options.max_calls)

@@ -6,17 +6,14 @@ covariance A Aᵀ. Only its correlations are used, so that scaling a row, as sof
 nothing; and only who attends *alike* matters: permuting columns changes nothing either.
 """
 
-import contextlib
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from orbitlens.errors import InputError, MissingPackageError
@@ -141,8 +138,8 @@ def graph_of_attention(
     matrix = correlation_of(attention[list(kept)]).numpy()
     _check_alike(matrix, kept)
     order = np.argsort((matrix**2).sum(axis=1), kind="stable")
-    data = exact_samples(matrix[np.ix_(order, order)], samples)
-    codes = _searched(data, float(alpha), latents=latents)
+    sorted_matrix = matrix[np.ix_(order, order)]
+    codes = _searched(sorted_matrix, samples, float(alpha), latents=latents)
     names = [kept[place] for place in order]
     marks = {
         (names[a], names[b]): CODES[int(codes[a, b])]
@@ -163,7 +160,7 @@ def _check(n_nodes: int, samples: int, alpha: float) -> None:
         raise InputError(f"alpha is {alpha}; expected a level between 0 and 1, such as 0.01.")
 
 
-def _check_alike(matrix: Any, kept: Sequence[int]) -> None:  # noqa: ANN401 - an array of NumPy
+def _check_alike(matrix: Float[np.ndarray, "nodes nodes"], kept: Sequence[int]) -> None:
     values, vectors = np.linalg.eigh(matrix)
     if values[0] > ALIKE:
         return
@@ -174,43 +171,13 @@ def _check_alike(matrix: Any, kept: Sequence[int]) -> None:  # noqa: ANN401 - an
     )
 
 
-def exact_samples(
-    correlation: Float[np.ndarray, "nodes nodes"], samples: int
-) -> Float[np.ndarray, "samples nodes"]:
-    """Return numbers whose sample correlations are exactly these: cosines, coloured.
-
-    Cosines of different frequency are orthogonal to each other and to a constant, so that no draw
-    is needed and the same correlations always give the same graph.
-    """
-    n_nodes = len(correlation)
-    time = (np.arange(samples) + 0.5)[:, None] / samples
-    white = np.cos(np.pi * time * np.arange(1, n_nodes + 1)[None])
-    return np.asarray(white @ np.linalg.cholesky(correlation).T)
-
-
-class _Name(str):
-    """A name whose hash is a number: the library walks through sets of nodes, and the order of a
-    set of plain strings changes from process to process, and with it the graph."""  # noqa: D205, D209
-
-    __slots__ = ()
-
-    def __hash__(self) -> int:
-        return int(self)
-
-
-def _searched(data: Float[np.ndarray, "samples nodes"], alpha: float, *, latents: bool) -> Any:  # noqa: ANN401 - an array of codes: the mark at the first of two
-    """Return the library's graph as a table of marks."""
+def _searched(
+    correlation: Float[np.ndarray, "nodes nodes"], samples: int, alpha: float, *, latents: bool
+) -> Int[np.ndarray, "nodes nodes"]:
     try:
-        from causallearn.search.ConstraintBased.FCI import fci
-        from causallearn.search.ConstraintBased.PC import pc
+        from orbitlens.explanation.independence import discovered
     except ImportError as error:
         raise MissingPackageError(
             "graphs of attention need causal-learn: pip install 'orbitlens[studies]'"
         ) from error
-    names = [_Name(k) for k in range(data.shape[1])]
-    with contextlib.redirect_stdout(io.StringIO()):  # it prints edges
-        if latents:
-            found, _ = fci(data, "fisherz", alpha, show_progress=False, node_names=names)
-        else:
-            found = pc(data, alpha, "fisherz", show_progress=False, node_names=names).G
-    return found.graph
+    return discovered(correlation, samples, alpha, latents=latents)

@@ -6,6 +6,7 @@ from orbitlens.errors import InputError
 from orbitlens.studies.attention_svm import STUDY as ATTENTION_SVM
 from orbitlens.studies.autoregression import STUDY as AUTOREGRESSION
 from orbitlens.studies.breaking_symmetry import STUDY as BREAKING_SYMMETRY
+from orbitlens.studies.causal_attention import STUDY as CAUSAL_ATTENTION
 from orbitlens.studies.induction_heads import STUDY as INDUCTION_HEADS
 from orbitlens.studies.memorization import STUDY as MEMORIZATION
 from orbitlens.studies.on_chip import STUDY as ON_CHIP
@@ -28,6 +29,7 @@ STUDIES: dict[str, Study] = {
     "on-chip-learning": ON_CHIP,
     "vision-tokenizers": VISION_TOKENS,
     "separable-attention": SEPARABLE,
+    "causal-attention": CAUSAL_ATTENTION,
 }
 
 

@@ -188,7 +188,9 @@ def _calls_panel(data: Mapping[str, Any]) -> Panel:
 
 
 def _hits_panel(result: StudyResult) -> Panel:
-    shares = result.data("4a")["shares"]
+    shares = [share for share in result.data("4a")["shares"] if share]
+    if not shares:
+        return Panel(layers=[Level(at=0.0)], title="no session had a parent of its item")
     rows = [row for row in NAMES if row[0] in shares[0] and row[0] != "attention"]
     rows.insert(1, ("attention, as many", "as many, most attention", ORANGE))
     numbers = [[share[name] for share in shares] for name, _, _ in rows]

@@ -18,6 +18,7 @@ from orbitlens.studies.claim import Outcome
 
 N_SEEN, N_LATENT = 7, 2
 SAMPLES, ALPHA = 2000, 0.01
+SIZES = (32, 64, 128, 256, 512, 1024, SAMPLES, 8000)  # for a curve
 
 
 def f1(found: frozenset[Pair], true: frozenset[Pair]) -> float:
@@ -44,6 +45,7 @@ def _models(bench: Bench, name: str, n_latent: int) -> dict[int, list[Linear]]:
 
 def skeleton_comes_back(bench: Bench) -> Outcome:
     """1a: F1 of PC's skeleton from A; control: an A that has nothing to do with the model."""
+    sizes: tuple[int, ...] = bench.pick((64, SAMPLES), SIZES, SIZES)
     result, control, curve = [], [], []
     for seed, models in _models(bench, "identity", 0).items():
         generator = bench.generator("noise", seed)
@@ -54,15 +56,12 @@ def skeleton_comes_back(bench: Bench) -> Outcome:
             wrong.append(f1(_pc(noise).pairs, model.edges()))
         result.append(sum(scores) / len(scores))
         control.append(sum(wrong) / len(wrong))
-        curve.append({str(n): _mean_f1(models, n) for n in bench.pick((64, 2000), *[SIZES] * 2)})
+        curve.append({str(n): _mean_f1(models, n) for n in sizes})
     return Outcome(
         result=estimate.mean(result),
         control=estimate.mean(control),
         data={"scores": result, "control": control, "by samples": curve},
     )
-
-
-SIZES = (32, 64, 128, 256, 512, 1024, 2000, 8000)
 
 
 def _mean_f1(models: list[Linear], samples: int) -> float:

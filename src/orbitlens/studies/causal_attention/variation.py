@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from orbitlens.studies.causal_attention.recommender import Plan
 
 ALPHA = 0.01
-SAMPLES = (20, 32, 128, 256, 1024)  # beside the width
+SAMPLES = (20, 32, 128, 256, 512)  # beside the width
 LEVELS = (0.001, 0.05, 0.1)  # beside ALPHA
 
 
