@@ -33,7 +33,16 @@ from orbitlens.studies.on_chip.judging import (
 )
 from orbitlens.studies.on_chip.model import Learner, Parts, among, attend
 from orbitlens.studies.on_chip.rules import by_slots, by_state, delta, gated, hebb, reads_elsewhere
-from orbitlens.studies.on_chip.training import Arm, Job, runs, source, train_one
+from orbitlens.studies.on_chip.training import (
+    Arm,
+    Job,
+    job_of,
+    runs,
+    source,
+    split_of,
+    splits,
+    train_one,
+)
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 
@@ -187,18 +196,21 @@ def test_random_labels_leave_nothing_to_learn_and_change_nothing_else():
 def test_whole_alphabets_are_held_out():
     names = ("A",) * 3 + ("B",) * 4 + ("C",) * 5 + ("D",) * 6
     pictures = torch.arange(18.0)[:, None, None, None].expand(-1, 20, 35, 35)
-    for seed in range(5):
-        parts = split(Drawings(pictures, names, "made"), rng(seed))
+    seen = []
+    for turn in range(2):
+        parts = split(Drawings(pictures, names, "made"), rng(), turn=turn)
         trained = {names[int(x)] for x in parts.train[:, 0, 0, 0]}
         held = {names[round(float(x))] for x in parts.held[:, 0, 0, 0]}
         assert len(held) == 2 and not held & trained and held | trained == set("ABCD")
         assert all(name in parts.words for name in held)
+        seen += sorted(held)
+    assert sorted(seen) == list("ABCD")  # all have their turn
 
 
 def test_a_quarter_turn_is_a_class_of_its_own_in_training_only():
     pictures = torch.zeros(4, 20, 35, 35)
     pictures[:, :, :10] = 1.0  # ink on top
-    parts = split(Drawings(pictures, ("A", "B", "C", "D"), "made"), rng())
+    parts = split(Drawings(pictures, ("A", "B", "C", "D"), "made"), rng(), turn=0)
     training = training_of(parts, 3)
     assert training.size == (8, 20)
     shown = training.shown(torch.tensor([[0, 2 * 2 * 20]]), rng())
@@ -412,7 +424,7 @@ def test_the_two_background_sets_share_two_alphabets(real):
 
 def job(**changes):
     arm = Arm(**{"episodes": 4, "steps": 20, **changes})
-    return Job(arm=arm, files=(), most_glyphs=120, split_number=1, number=2)
+    return Job(arm=arm, files=(), most_glyphs=120, split_number=1, turn=0, number=2)
 
 
 def test_training_is_repeatable_and_moves_the_weights():
@@ -434,6 +446,15 @@ def test_the_decoder_of_full_scale_trains_and_is_judged():
     found = train_decoder((job(), Plan(steps=2, episodes=2)))
     assert len(found["losses"]) == 2
     assert 0.0 <= found["true"] <= 1.0 and 0.0 <= found["random"] <= 1.0
+
+
+def test_what_learners_are_judged_on_is_what_their_training_left_out(tmp_path):
+    bench = Bench(Settings(scale=Scale.SMOKE, base_seed=7), tmp_path)
+    for name in ("linear", "softmax"):
+        for seed, judged in zip(bench.seeds, splits(bench), strict=True):
+            trained = split_of(job_of(bench, Arm(), name, seed))
+            assert torch.equal(trained.held, judged.held)
+            assert len(trained.train) + len(judged.held) == len(glyphs(400).pictures)
 
 
 def test_a_run_without_files_says_that_it_used_glyphs(tmp_path):

@@ -22,13 +22,12 @@ from orbitlens.studies.on_chip.episodes import (
     Split,
     draw,
     relabelled,
-    split,
     training_of,
 )
 from orbitlens.studies.on_chip.judging import MANY, WAY
 from orbitlens.studies.on_chip.model import WIDTH, Encoder, among
 from orbitlens.studies.on_chip.training import Arm as LearnerArm
-from orbitlens.studies.on_chip.training import Job, drawings_of, job_of, source
+from orbitlens.studies.on_chip.training import Job, job_of, source, split_of
 
 RATE = 1e-3
 N_JUDGED = 500  # episodes
@@ -89,9 +88,7 @@ def train_decoder(task: tuple[Job, Plan]) -> dict[str, Any]:
     """Train one decoder and judge it on held-out classes; returns plain numbers."""
     job, plan = task
     generator = torch.Generator().manual_seed(job.number)
-    parts = split(
-        drawings_of(job.files, job.most_glyphs), torch.Generator().manual_seed(job.split_number)
-    )
+    parts = split_of(job)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(job.number)
         decoder = Decoder(plan)

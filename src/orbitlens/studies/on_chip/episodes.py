@@ -56,25 +56,35 @@ class Episodes:
     used: Int[Tensor, "episodes way"]  # labels that an episode uses
 
 
-def split(drawings: Drawings, generator: torch.Generator) -> Split:
-    """Hold out two alphabets, or a fifth of the classes where there are none."""
+def split(drawings: Drawings, generator: torch.Generator, *, turn: int) -> Split:
+    """Hold out two alphabets, or a fifth of the classes where there are none.
+
+    Args:
+        drawings: all classes.
+        generator: of the order in which alphabets or classes take turns; the same for all turns.
+        turn: whose turn it is; with another turn others are held out, until all were.
+    """
     n_classes = len(drawings.pictures)
     if drawings.alphabets:
         names = sorted(set(drawings.alphabets))
-        order = torch.randperm(len(names), generator=generator).tolist()
-        out = sorted(names[k] for k in order[:HELD_OUT])
+        out = sorted(names[k] for k in _turn_of(len(names), HELD_OUT, generator, turn))
         held = torch.tensor([name in out for name in drawings.alphabets])
-        words = f"held out: {' and '.join(name.replace('_', ' ') for name in out)}"
+        words = " and ".join(name.replace("_", " ") for name in out)
     else:
         held = torch.zeros(n_classes, dtype=torch.bool)
-        chosen = torch.randperm(n_classes, generator=generator)[: int(HELD_SHARE * n_classes)]
-        held[chosen] = True
-        words = f"held out: {int(held.sum())} of {n_classes} letters"
+        held[_turn_of(n_classes, int(HELD_SHARE * n_classes), generator, turn)] = True
+        words = f"{int(held.sum())} of {n_classes} letters"
     kept = drawings.pictures[held]
-    shown = (
-        kept if drawings.is_drawn else posed(kept.expand(-1, POSES, -1, -1), OF_GLYPHS, generator)
-    )
+    shown = kept
+    if not drawings.is_drawn:
+        shown = posed(kept.expand(-1, POSES, -1, -1), OF_GLYPHS, generator)
     return Split(drawings.pictures[~held], resized(shown), drawings.is_drawn, words)
+
+
+def _turn_of(n: int, size: int, generator: torch.Generator, turn: int) -> list[int]:
+    """Return the numbers below n that have this turn, `size` at a time."""
+    order: list[int] = torch.randperm(n, generator=generator).tolist()
+    return [order[(turn * size + k) % n] for k in range(size)]
 
 
 # --- what is shown ---------------------------------------------------------------------------

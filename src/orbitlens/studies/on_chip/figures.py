@@ -35,6 +35,7 @@ ARMS = (
     ("random labels", "labels at random", GREY),
 )
 WIDTHS = ("8", "6", "4", "2")  # bits
+LEAST = 0.05  # errors in percent that an axis of logarithms shows
 CHANCE = Level(at=0.2, label="guessing")
 STARTS = (("linear", "identities", BLUE), ("random start", "random maps", GREY))
 FADING = (
@@ -59,7 +60,7 @@ def shots(result: StudyResult) -> Figure:
     return Figure(
         name="on-chip-learning-shots",
         title="Learning new classes from the context, weights frozen",
-        caption="Left: accuracy among five classes never seen in training; lines are means over "
+        caption="Left: errors among five classes never seen in training; lines are means over "
         "seeds, bands all seeds. Right: accuracy lost where keys, queries, values and synapses are "
         f"whole numbers. Data: {told['source']}.",
         panels=(_shots_panel(told), _bits_panel(result)),
@@ -69,18 +70,23 @@ def shots(result: StudyResult) -> Figure:
 
 
 def _shots_panel(told: Mapping[str, Any]) -> Panel:
-    layers: list[Layer] = [CHANCE]
+    layers: list[Layer] = [Level(at=80.0, label="guessing")]
     places = [float(n) for n in told["shots"]]
+    lowest = 10.0
     for name, label, colour in ARMS:
-        columns = list(zip(*told["curves"][name], strict=True))
-        layers.append(band(places, columns, colour=colour, label=label))
+        rows = [[max(100 * (1 - share), LEAST) for share in row] for row in told["curves"][name]]
+        lowest = min(lowest, *(min(row) for row in rows))
+        layers.append(band(places, list(zip(*rows, strict=True)), colour=colour, label=label))
+    ticks = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
     return Panel(
         layers=layers,
         title="five classes, held out",
         x_label="examples a class in the context",
-        y_label="accuracy",
-        y_range=(0.1, 1.02),
+        y_label="errors (%)",
+        y_log=True,
+        y_range=(0.8 * lowest, 110.0),
         x_ticks=[(place, f"{place:g}") for place in places],
+        y_ticks=[(tick, f"{tick:g}") for tick in ticks if tick > 0.8 * lowest],
     )
 
 
@@ -178,13 +184,17 @@ def rules(result: StudyResult) -> Figure:
     return Figure(
         name="on-chip-learning-rules",
         title="Local rules are attention",
-        caption="Left: largest difference of logits between local updates and attention over the "
-        "same tokens, all seeds and episodes; gaps are exact zeros. Middle: numbers that one token "
-        "reads from memory, one head; what is needed, not a measured time. Right: accuracy by the "
-        "place at which the one example of a class was shown, when synapses lose a share a token.",
-        panels=(_gap_panel(result), _traffic_panel(result), _fading_panel(result)),
-        n_columns=3,
-        height=4.0,
+        caption="Top: largest difference of logits between local updates and attention over the "
+        "same tokens, over all seeds and episodes (gaps are exact zeros); and how many synapses "
+        "read more than their own two neurons and a broadcast signal. Below: numbers that one "
+        "token reads from memory, one head (what is needed, not a measured time); and accuracy by "
+        "the place at which the one example of a class was shown, when synapses fade.",
+        panels=(
+            _gap_panel(result),
+            _locality_panel(result),
+            _traffic_panel(result),
+            _fading_panel(result),
+        ),
     )
 
 
@@ -218,6 +228,25 @@ def _gap_panel(result: StudyResult) -> Panel:
         y_label="largest difference of logits",
         y_log=True,
         y_range=(1e-17, 1e-2),
+    )
+
+
+def _locality_panel(result: StudyResult) -> Panel:
+    told = result.data("1c")
+    names = {"two factors": "two factors", "three factors": "three factors", "delta": "delta rule"}
+    shares = {name: [100 * n / told["synapses"] for n in told["counts"][name]] for name in names}
+    forest = Forest(
+        names=list(names.values()),
+        values=[sum(row) / len(row) for row in shares.values()],
+        low=[min(row) for row in shares.values()],
+        high=[max(row) for row in shares.values()],
+        colours=[BLUE, SKY, ORANGE],
+    )
+    return Panel(
+        layers=[forest],
+        title="synapses that read elsewhere",
+        x_label="share of synapses (%)",
+        x_range=(-5.0, 105.0),
     )
 
 

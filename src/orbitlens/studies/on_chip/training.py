@@ -32,7 +32,7 @@ class Arm:
     way: int = 20  # harder episodes than those that are judged, as the official test is
     shots: int = 1
     episodes: int = 8  # a step
-    steps: int = 1100
+    steps: int = 1000
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,8 @@ class Job:
     arm: Arm
     files: tuple[Path, ...]  # of Omniglot; none: glyphs
     most_glyphs: int
-    split_number: int  # of the generator that parts the classes; the same for all arms of a seed
+    split_number: int  # of the generator that parts the classes
+    turn: int  # which classes are held out; the same for all arms of a seed
     number: int  # of the generator of weights and episodes
 
 
@@ -67,14 +68,19 @@ def drawings_of(files: tuple[Path, ...], most_glyphs: int) -> Drawings:
     return omniglot(files) if files else glyphs(most_glyphs)
 
 
+def split_of(job: Job) -> Split:
+    """Return what a run trains on and what is kept from it."""
+    drawings = drawings_of(job.files, job.most_glyphs)
+    return split(drawings, torch.Generator().manual_seed(job.split_number), turn=job.turn)
+
+
 def train_one(job: Job) -> Trained:
     """Train one learner; a top-level function, so that processes can be given it."""
     import time
 
     started = time.process_time()
     arm, generator = job.arm, torch.Generator().manual_seed(job.number)
-    drawings = drawings_of(job.files, job.most_glyphs)
-    parts = split(drawings, torch.Generator().manual_seed(job.split_number))
+    parts = split_of(job)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(job.number)
         learner = Learner(kind=arm.kind, start=arm.start)
@@ -113,7 +119,7 @@ def _train(learner: Learner, parts: Split, arm: Arm, generator: torch.Generator)
 
 def arms(bench: Bench) -> dict[str, Arm]:
     """Return the arms of a run, by name."""
-    steps, episodes = bench.pick(12, 1100, 4000), bench.pick(2, 8, 8)
+    steps, episodes = bench.pick(12, 1000, 4000), bench.pick(2, 8, 8)
     main = Arm(steps=steps, episodes=episodes)
     return {
         "linear": main,
@@ -144,7 +150,8 @@ def job_of(bench: Bench, arm: Arm, name: str, seed: int) -> Job:
         arm=arm,
         files=files_of(bench),
         most_glyphs=most_glyphs(bench),
-        split_number=bench.generator("split", seed).initial_seed(),
+        split_number=bench.generator("split").initial_seed(),
+        turn=seed - bench.seeds.start,
         number=bench.generator(f"train {name}", seed).initial_seed(),
     )
 
@@ -164,8 +171,7 @@ def splits(bench: Bench) -> list[Split]:
     """Return the split of each seed, as its learners saw it."""
 
     def make() -> list[Split]:
-        drawings = drawings_of(files_of(bench), most_glyphs(bench))
-        return [split(drawings, bench.generator("split", seed)) for seed in bench.seeds]
+        return [split_of(job_of(bench, Arm(), "", seed)) for seed in bench.seeds]
 
     return bench.once("splits", make)
 
