@@ -49,10 +49,10 @@ def build_model(arm: Arm, data: Digits) -> Any:  # noqa: ANN401 - of transformer
     """Return the arm's model, drawn from its number."""
     from orbitlens.lab import OrbitConfig, OrbitForImageClassification
 
+    classes: dict[str, Any] = {"num_labels": N_CLASSES}  # a keyword that transformers takes
     config = OrbitConfig(
         image_size=data.side,
         patch_size=data.patch,
-        num_labels=N_CLASSES,
         hidden_size=arm.width,
         num_hidden_layers=arm.layers,
         num_attention_heads=arm.heads,
@@ -63,6 +63,7 @@ def build_model(arm: Arm, data: Digits) -> Any:  # noqa: ANN401 - of transformer
         token_prop=arm.token_prop,
         initializer_range=START,
         use_cache=False,
+        **classes,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(arm.number % 2**31)

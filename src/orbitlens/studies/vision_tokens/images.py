@@ -36,8 +36,8 @@ class Digits:
     patch: int
     pool: Float[Tensor, "image channel y x"] = field(repr=False)  # mean 0, deviation 1
     pool_labels: Int[Tensor, " image"] = field(repr=False)
-    judged: Float[Tensor, "image channel y x"] = field(repr=False)
-    judged_labels: Int[Tensor, " image"] = field(repr=False)
+    judged: Float[Tensor, "other channel y x"] = field(repr=False)
+    judged_labels: Int[Tensor, " other"] = field(repr=False)
 
     @property
     def side(self) -> int:
@@ -104,7 +104,7 @@ def _check_size(path: Path) -> None:
         with path.open("rb") as packed:
             is_packed = packed.read(2) == b"\x1f\x8b"
             packed.seek(0)
-            reader: IO[bytes] = GzipFile(fileobj=packed) if is_packed else packed
+            reader: GzipFile | IO[bytes] = GzipFile(fileobj=packed) if is_packed else packed
             n = len(reader.read(MOST_BYTES + 1))
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: this cannot be read ({error}). {FALLBACK}") from error
