@@ -1,7 +1,7 @@
 """Claims 1f and 3 to 5: what separable attention learns, beside joint attention of equal size.
 
-Enters: a bench. Leaves: outcomes. With the spoken digits at hand, each speaker is judged by models
-that have never heard him; otherwise, and for claims 4 and 5 always, sounds are made. All arms of a
+Enters: a bench. Leaves: outcomes. With the spoken digits at hand, each speaker is heard by models
+trained on all the others; otherwise, and for claims 4 and 5 always, sounds are made. All arms of a
 speaker, or of a seed, share clips, batches and the seed of their weights.
 """
 
@@ -84,17 +84,17 @@ def _made_splits(bench: Bench) -> dict[str, Split]:
 
 
 def speech_splits(file: Path, bench: Bench) -> dict[str, Split]:
-    """Return spoken digits, a set a speaker: he is judged, all others are trained on."""
+    """Return spoken digits, a set a speaker, who is judged; all others are trained on."""
     height, width = _grid(bench)
     speech = read_speech(file, height=height, width=width, takes=bench.pick(3, 50, 50))
     found = {}
     for name in speech.names:
-        his = speech.of(name)
+        own = speech.of(name)
         found[name] = Split(
-            train=speech.pictures[~his],
-            labels=speech.digits[~his],
-            test=speech.pictures[his],
-            wanted=speech.digits[his],
+            train=speech.pictures[~own],
+            labels=speech.digits[~own],
+            test=speech.pictures[own],
+            wanted=speech.digits[own],
             n_classes=10,
         )
     return found
