@@ -1,5 +1,6 @@
 """Tasks: right answers, splits that share nothing, and no answer inside an input."""
 
+import gzip
 import struct
 
 import pytest
@@ -231,6 +232,11 @@ def test_broken_files_of_mnist_are_refused(tmp_path):
         build_task("digits", {"file": file})
     with pytest.raises(InputError, match="images-idx3"):
         build_task("digits", {"file": str(tmp_path / "other")})
+    packed = bytearray(gzip.compress((tmp_path / "t-images-idx3-ubyte").read_bytes()))
+    packed[12:16] = b"\xff\xff\xff\xff"
+    (tmp_path / "t-images-idx3-ubyte").write_bytes(packed)
+    with pytest.raises(InputError, match="cannot be read"):
+        build_task("digits", {"file": file})
 
 
 # --- the ceiling -----------------------------------------------------------------------------

@@ -6,6 +6,7 @@ an image is read off a hash of its pixels, so that two equal images are never in
 
 import gzip
 import hashlib
+import zlib
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import as_file, files
@@ -132,7 +133,7 @@ def _idx(path: Path, magic: int) -> np.ndarray:
     try:
         data = path.read_bytes()
         data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: this cannot be read ({error}).") from error
     n_axes = magic % 256
     header = np.frombuffer(data[: 4 * (1 + n_axes)], dtype=">i4")

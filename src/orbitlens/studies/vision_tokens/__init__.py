@@ -42,7 +42,6 @@ STUDY = Study(
         "4b": gains.costs_no_accuracy,
         "4c": exact.wide_tokens_keep_all,
         "5a": partial(_GAIN, name="conv stem, 400", beside="plain, 400"),
-        "5b": partial(_GAIN, name="conv stem, both, 400", beside="conv stem, 400"),
         "6a": exact.paper_itself,
     },
     figures=figures,

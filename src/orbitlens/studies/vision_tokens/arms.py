@@ -38,7 +38,7 @@ class Arm:
     heads: int = 4
     steps: int = 750
     batch: int = 32
-    n_judged: int = 5000
+    n_judged: int = 3000
     n_decoded: int = 500  # images that a decoder is fitted on, and as many it is judged on
     pictures: bool = False  # whether to keep a layout and spectra for figures
     number: int = 0  # of the pair

@@ -27,15 +27,14 @@ from orbitlens.studies.result import StudyResult
 from orbitlens.studies.vision_tokens.arms import LOOKS
 from orbitlens.studies.vision_tokens.gains import BUDGETS, MAIN, NARROW
 
-SHOWN = {  # arms at the main budget, what they are compared with, and their colour
-    "token norm": ("plain", GREY),
-    "MoTo": ("plain", BLUE),
-    "MoTo, replacing": ("plain", SKY),
-    "MoTo, random layout": ("plain", GREY),
-    "TokenProp": ("plain", GREEN),
-    "both": ("plain", ORANGE),
-    "conv stem": ("plain", PINK),
-    "conv stem, both": ("conv stem", ORANGE),
+SHOWN = {  # arms at the main budget that are compared with the plain one, and their colour
+    "token norm": GREY,
+    "MoTo": BLUE,
+    "MoTo, replacing": SKY,
+    "MoTo, random layout": GREY,
+    "TokenProp": GREEN,
+    "both": ORANGE,
+    "conv stem": PINK,
 }
 
 
@@ -65,16 +64,14 @@ def gains(result: StudyResult) -> Figure:
 
 
 def _forest(arms: Mapping[str, Sequence[float]]) -> Panel:
-    found = {
-        name: _gain(arms[f"{name}, {MAIN}"], arms[f"{beside}, {MAIN}"])
-        for name, (beside, _) in SHOWN.items()
-    }
+    plain = arms[f"plain, {MAIN}"]
+    found = {name: _gain(arms[f"{name}, {MAIN}"], plain) for name in SHOWN}
     forest = Forest(
-        names=[_words(name) for name in found],
+        names=["MoTo and TokenProp" if name == "both" else name for name in found],
         values=[100 * gain.value for gain in found.values()],
         low=[100 * max(gain.low, -1.0) for gain in found.values()],
         high=[100 * min(gain.high, 1.0) for gain in found.values()],
-        colours=[SHOWN[name][1] for name in found],
+        colours=list(SHOWN.values()),
     )
     return Panel(
         layers=[forest, Level(at=0.0, vertical=True)],
@@ -86,12 +83,6 @@ def _forest(arms: Mapping[str, Sequence[float]]) -> Panel:
 def _gain(own: Sequence[float], other: Sequence[float]) -> Estimate:
     n = min(len(own), len(other))  # pairs: of some arms only half were trained
     return estimate.difference(own[:n], other[:n])
-
-
-def _words(name: str) -> str:
-    beside = SHOWN[name][0]
-    words = {"both": "MoTo and TokenProp"}.get(name, name)
-    return words if beside == "plain" else f"both, behind {beside}"
 
 
 def _budgets(arms: Mapping[str, Sequence[float]]) -> Panel:
