@@ -54,8 +54,8 @@ def gains(result: StudyResult) -> Figure:
         name="vision-tokenizers-gains",
         title="What each tokenizer brings (MoTo and TokenProp are reconstructions)",
         caption=f"Left: accuracy at {MAIN} labels less that of the same model without, over pairs "
-        f"of runs with the same labelled images, batches and start: {n} for MoTo, TokenProp, both, "
-        f"{few} for the others. Right: accuracy by number of labels. Bars are 95 % intervals. "
+        f"of runs with the same labelled images, batches and start: {n} for MoTo, TokenProp "
+        f"and both, {few} for the others. Right: accuracy by number of labels. Bars are 95 % intervals. "
         f"Data: {data['source']}.",
         panels=(_forest(data["arms"]), _budgets(data["arms"])),
         widths=(1.25, 1.0),
@@ -210,8 +210,7 @@ def pixels(result: StudyResult) -> Figure:
         title="What tokens keep of their pixels (TokenProp is a reconstruction)",
         caption="Left: held-out R² of patches read linearly off tokens, at the width of the main "
         "models and in narrow ones; bars are 95 % intervals over pairs. Right: accuracy on a fifth "
-        "of the images as training ends, a line a run: more steps would change little. "
-        f"Data: {data['source']}.",
+        f"of the images as training ends, a line a run. Data: {data['source']}.",
         panels=(_r2_panel(data["r2"], narrow["best"]), _looks_panel(result)),
         height=4.0,
     )
