@@ -55,8 +55,8 @@ def gains(result: StudyResult) -> Figure:
         title="What each tokenizer brings (MoTo and TokenProp are reconstructions)",
         caption=f"Left: accuracy at {MAIN} labels less that of the same model without, over pairs "
         f"of runs with the same labelled images, batches and start: {n} for MoTo, TokenProp "
-        f"and both, {few} for the others. Right: accuracy by number of labels. Bars are 95 % intervals. "
-        f"Data: {data['source']}.",
+        f"and both, {few} for the others. Right: accuracy by number of labels. Bars are 95 % "
+        f"intervals. Data: {data['source']}.",
         panels=(_forest(data["arms"]), _budgets(data["arms"])),
         widths=(1.25, 1.0),
         height=4.2,
