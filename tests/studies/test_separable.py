@@ -235,6 +235,13 @@ def test_what_is_counted_is_the_closed_form(grid):
         assert cost.counted(grid, attention) == cost.formula(grid, kind)
 
 
+def test_exponents_are_those_of_the_side_and_joint_attention_has_those_of_the_area(bench):
+    found = cost.grows_like(bench, what="parameters")
+    assert found.result.high < 0.05 < 0.9 < found.control.low
+    slopes = cost.grows_like(bench, what="multiply-adds").data["slopes"]
+    assert 2.95 < slopes["separable"] < 3 and 3.99 < slopes["joint"] < 4
+
+
 # --- runs ------------------------------------------------------------------------------------
 
 
@@ -261,6 +268,18 @@ def test_arms_of_equal_size_are_within_a_tenth(tmp_path):
         for name in ("separable", "joint", "patches", "rows first", "columns only")
     }
     assert all(abs(size / sizes["separable"] - 1) < training.MOST_OFF for size in sizes.values())
+
+
+@pytest.mark.parametrize("name", ["separable", "rows first", "patches"])
+def test_arms_of_the_full_scale_can_be_trained(tmp_path, name, generator):
+    bench = Bench(Settings(scale=Scale.FULL), tmp_path)
+    x = torch.randn(4, *training._grid(bench), generator=generator)
+    labels = torch.arange(4)
+    split = Split(train=x, labels=labels, test=x, wanted=labels, n_classes=12)
+    arm = replace(training.arms_of(bench, made=True)[name], steps=2, batch=2)
+    found = run_job(Job(arm=arm, split=split, seed=1, shows=name == "separable"))
+    assert 0 <= found["accuracy"] <= 1 and found["parameters"] > 100_000
+    assert name != "separable" or found["symmetry"]["without"] < 1e-9 < found["symmetry"]["with"]
 
 
 def test_the_rate_goes_up_and_down_once():

@@ -32,7 +32,7 @@ class Arm:
     axes: str = "columns-rows"
     patch: int = 1
     width: int = 32
-    heads: int = 2
+    heads: int = 4
     layers: int = 4
     steps: int = 600
     batch: int = 16

@@ -195,17 +195,4 @@ CLAIMS: tuple[Claim, ...] = (
         core=False,
         control="columns twice in place of columns and rows",
     ),
-    Claim(
-        key="5b",
-        text="If it does, it is because nobody reads what the last layer tells the tokens: the "
-        "axis that comes second is looked along once less. One more layer makes up for it.",
-        source="ours: a guess made when 5a failed on seeds for calibration, before it was measured",
-        measured="size of the difference in accuracy between columns first in four layers and rows "
-        "first in five, made sounds, paired",
-        side=Side.BELOW,
-        threshold=0.03,
-        why=POINTS,
-        core=False,
-        control="rows first in four layers",
-    ),
 )

@@ -14,7 +14,7 @@ from orbitlens.studies import estimate
 from orbitlens.studies.bench import Bench
 from orbitlens.studies.claim import Outcome
 
-WIDTH, HEADS = 32, 2
+WIDTH, HEADS = 32, 4
 N_LAYERS = 2  # one block of the paper: a layer along each axis
 KINDS = {"separable": "separable", "joint": "softmax"}
 EXPONENTS = {"parameters": 1.0, "multiply-adds": 3.0}  # of the height, the shape held
@@ -77,7 +77,7 @@ def costs(bench: Bench) -> dict[str, Any]:
     return bench.once("costs", make)
 
 
-def slope(x: Sequence[float], y: Sequence[float]) -> float:
+def slope(x: Sequence[int | float], y: Sequence[int | float]) -> float:
     """Return the slope of log y over log x, by least squares.
 
     >>> round(slope([1, 2, 4], [3, 12, 48]), 9)

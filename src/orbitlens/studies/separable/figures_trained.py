@@ -125,7 +125,6 @@ def _gains(data: Mapping[str, Any]) -> Panel:
 MADE = {
     "separable": (BLUE, "columns, then rows"),
     "rows first": (GREEN, "rows, then columns"),
-    "rows first, a layer more": (ORANGE, "the same, a layer more"),
     "columns only": (YELLOW, "columns alone"),
     "rows only": (SKY, "rows alone"),
     "patches": (PINK, "joint, 2 × 2 patches"),
@@ -143,7 +142,7 @@ def axes(result: StudyResult) -> Figure:
     layers: list[Layer] = []
     shown = [name for name in MADE if name in factors]
     for k, name in enumerate(shown):
-        shift = 0.13 * (k - (len(shown) - 1) / 2)
+        shift = 0.14 * (k - (len(shown) - 1) / 2)
         rows = [_interval(factors[name][key]) for key, _ in FACTORS]
         layers.append(
             Points(
@@ -228,8 +227,8 @@ def attention(result: StudyResult) -> Figure:
         title="Where the class token looks: along frequency, then along time",
         caption=f"One held-out clip ({data['source']}), log power from low (red) to high (blue), "
         f"and the class token's attention in a trained model, mean over heads; it answered "
-        f"{_word(data, look['said'])}. Each column, or each row, has the same sum: its copy of the "
-        "token looks nowhere else.",
+        f"{_word(data, look['said'])}. Every column, or every row, has a copy of the token, which "
+        "looks nowhere else.",
         panels=panels,
         n_columns=len(panels),
         height=2.8,
