@@ -18,7 +18,7 @@ from torch import Tensor
 
 from orbitlens.errors import InputError, MissingPackageError
 
-ALIKE = 1e-9  # least eigenvalue of correlations below which tests cannot tell tokens apart
+ALIKE = 1e-12  # least eigenvalue of correlations below which tests cannot tell tokens apart
 
 
 class AlikeError(InputError):

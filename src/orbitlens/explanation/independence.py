@@ -29,7 +29,7 @@ class PartialCorrelation(CIT_Base):  # type: ignore[misc,unused-ignore] # ships 
         self.samples = samples
         self.known: dict[tuple[int, int, frozenset[int]], float] = {}
 
-    def __call__(self, first: int, second: int, given: Iterable[int] | None = None) -> float:
+    def __call__(self, first: Any, second: Any, given: Iterable[Any] | None = None) -> float:  # noqa: ANN401 - integers of NumPy
         """Return the p-value of independence given a set."""
         a, b = sorted((int(first), int(second)))
         key = (a, b, frozenset(int(node) for node in given or ()))

@@ -97,22 +97,22 @@ class Subject:
         return ids[None]
 
     def _scores(self, output: Any) -> Float[Tensor, " classes"]:  # noqa: ANN401
-        if self.scores is not None:
-            found = self.scores(output)
-        else:
-            found = getattr(output, "logits", None)
-            if found is None:
-                raise InputError(
-                    "the model predicts nothing: its output has no logits. Give scores=FUNCTION "
-                    "from its output to one number a class, or load the model with its head."
-                )
-            found = found[0] if found.ndim == 2 else found[0, self.target]
+        found = self._logits(output) if self.scores is None else self.scores(output)
         if found.ndim != 1 or len(found) < 2:
             raise InputError(
                 f"scores have shape {list(found.shape)}; expected one number for each of at least "
                 "two classes."
             )
         return found
+
+    def _logits(self, output: Any) -> Tensor:  # noqa: ANN401
+        logits: Tensor | None = getattr(output, "logits", None)
+        if logits is None:
+            raise InputError(
+                "the model predicts nothing: its output has no logits. Give scores=FUNCTION from "
+                "its output to one number a class, or load the model with its head."
+            )
+        return logits[0] if logits.ndim == 2 else logits[0, self.target]
 
 
 def subject_of(

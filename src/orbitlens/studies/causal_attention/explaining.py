@@ -2,7 +2,8 @@
 
 Enters: a `Plan`. Leaves: plain data, one row a session. A method that finds no set that changes the
 prediction is charged: its set counts as all items, and what an exhaustive search needs is added to
-its calls. Sessions in which no set at all changes the prediction are left out, and counted.
+its calls. Sessions are left out, and counted, in which no set at all changes the prediction or two
+items attend so much alike that a head has no graph.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +21,7 @@ from orbitlens.explanation.api import (
     graphs_of_heads,
     strengths_of,
 )
-from orbitlens.explanation.graph import CausalGraph
+from orbitlens.explanation.graph import AlikeError, CausalGraph
 from orbitlens.explanation.search import (
     Search,
     TokenSet,
@@ -109,9 +110,9 @@ def _cases(trained: Trained, generator: torch.Generator) -> tuple[list[Case], in
         prediction, table = all_predictions(trained, asked)
         if all(value == prediction for value in table.values()):
             continue
-        explanation = explain(
-            trained.model, asked, alpha=ALPHA, options=ExplainOptions(mask_id=trained.plan.mask_id)
-        )
+        explanation = _explanation(trained, asked)
+        if explanation is None:
+            continue
         subject = subject_of(trained.model, asked, mask_id=trained.plan.mask_id)
         cases.append(
             Case(
@@ -124,6 +125,16 @@ def _cases(trained: Trained, generator: torch.Generator) -> tuple[list[Case], in
             )
         )
     return cases, drawn - len(cases)
+
+
+def _explanation(trained: Trained, asked: Int[Tensor, " tokens"]) -> Explanation | None:
+    """Return the explanation of a session; None where a head has no graph."""
+    options = ExplainOptions(mask_id=trained.plan.mask_id)
+    try:
+        found = explain(trained.model, asked, alpha=ALPHA, options=options)
+    except AlikeError:
+        return None
+    return found if len(found.graphs) == trained.plan.heads else None
 
 
 def _methods(

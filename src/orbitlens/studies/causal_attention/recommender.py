@@ -36,7 +36,7 @@ class Plan:
     layers: int = 2
     heads: int = 2
     steps: int = 1500
-    batch: int = 256
+    batch: int = 128
     rate: float = 2e-3
     n_explained: int = 100  # sessions
     n_varied: int = 10  # sessions whose graphs are made with other n and alpha

@@ -35,8 +35,8 @@ def _plan(bench: Bench, seed: int) -> Plan:
         n_sessions=bench.pick(2000, 20_000, 100_000),
         layers=bench.pick(2, 2, 4),
         steps=bench.pick(40, 1500, 10_000),
-        n_explained=bench.pick(3, 120, 500),
-        n_varied=bench.pick(2, 12, 50),
+        n_explained=bench.pick(3, 100, 500),
+        n_varied=bench.pick(2, 10, 50),
     )
 
 
