@@ -30,19 +30,25 @@ def session(result: StudyResult) -> Figure:
         zip(example["attention"], example["graphs"], strict=True)
     ):
         panels += [_attention_panel(example, attention, head), _graph_panel(example, edges, head)]
-    chosen = ", ".join(_label(example, token) for token in example["tokens"]) or "none"
-    parents = ", ".join(_label(example, token) for token in example["parents"]) or "none of them"
+    parents = ", ".join(_label(example, token) for token in example["parents"]) or "none"
     return Figure(
         name="causal-attention-session",
         title="One session: attention of the last layer, and its graph",
-        caption=f"Items of a session and the recommended one, {example['prediction']}. Masking the "
-        f"explanation ({chosen}) changes the recommendation to {example['changed to']}; true "
-        f"parents in the session: {parents}. An arrowhead says “no cause of the other”, a ring "
-        "“either”. The graph sees which rows are alike, not which columns they point at.",
+        caption=f"Items of a session, and the recommended one, {example['prediction']}. "
+        f"{_outcome(example)} True parents of it in the session: {parents}. An arrowhead says “no "
+        "cause of the other”, a ring “either”. The graph sees which rows are alike, not which "
+        "columns they point at.",
         panels=panels,
         height=4.3,
         widths=(1.15, 1.0),
     )
+
+
+def _outcome(example: Mapping[str, Any]) -> str:
+    if not example["tokens"]:
+        return "No set that the graphs offer changes it when masked."
+    chosen = ", ".join(_label(example, token) for token in example["tokens"])
+    return f"With {chosen} masked it is item {example['changed to']}: the explanation."
 
 
 def _label(example: Mapping[str, Any], place: int) -> str:

@@ -28,8 +28,8 @@ from orbitlens.studies.result import StudyResult
 NAMES = (
     ("exhaustive", "all sets, exhaustive", GREEN),
     ("graph", "sets near in the graph", BLUE),
-    ("other session", "  … of another session", GREY),
-    ("random attention", "  … of random attention", GREY),
+    ("other session", "… in that of another session", GREY),
+    ("random attention", "… in that of random attention", GREY),
     ("attention, all sets", "all sets, most attention first", SKY),
     ("attention", "ranked by attention", ORANGE),
     ("gradient", "ranked by gradient × input", YELLOW),
@@ -56,10 +56,10 @@ def identity(result: StudyResult) -> Figure:
         name="causal-attention-identity",
         title="Graphs of linear models come back from their mixing matrix",
         caption="Left: F1 of the skeleton that tests on A Aᵀ give, by the number of samples that "
-        "the correlations are taken to stand for; the band spans seeds, and 64 is the width of "
-        "the recommender below. Right: with two latents, shares in "
-        f"{totals['found']:,} edges that FCI found; bars reach from the smallest to the largest "
-        "of the seeds.",
+        "the correlations are taken to stand for; the band spans seeds, the upper dotted "
+        "line is the threshold, and 64 is the width of the recommender below. Right: with two "
+        f"latents, shares in {totals['found']:,} edges that FCI found; bars reach from the "
+        "smallest to the largest of the seeds.",
         panels=(_f1_panel(result), _latent_panel(result)),
         widths=(1.0, 1.1),
         height=3.4,
@@ -74,7 +74,7 @@ def _f1_panel(result: StudyResult) -> Panel:
     return Panel(
         layers=[
             band(x, columns, colour=BLUE, label="A of the model"),
-            Level(at=0.93, label="claimed: above 0.93"),
+            Level(at=0.93),
             Level(at=wrong, label="random attention", colour=ORANGE),
         ],
         title="no latents: skeleton",
@@ -98,7 +98,7 @@ def _latent_panel(result: StudyResult) -> Panel:
         data = result.data(key)
         for name, numbers, colour in (
             (label, data["result"], BLUE),
-            ("  … in the graph of another model", data["control"], GREY),
+            ("… in the graph of another model", data["control"], GREY),
         ):
             names.append(name)
             values.append(numbers)
@@ -128,8 +128,8 @@ def sizes(result: StudyResult) -> Figure:
         caption=f"{n_sessions} sessions of {len(hits)} recommenders, trained on sessions from a "
         f"generator (hit rate {_mean(hits):.2f}; {_mean(best):.2f} for a reader who knows the "
         "world); dots are means, bars span the seeds. A method that finds no set counts as all "
-        "items, and pays for an exhaustive search. Below right: sessions with a parent of the "
-        "recommended item; right end: all sets contain one.",
+        "items, and pays for an exhaustive search. Below right: sessions in which a parent of the "
+        "recommended item stands.",
         panels=(
             _forest_panel(data, "size", "items in the set", "size of the set"),
             _forest_panel(data, "calls", "model calls", "model calls"),
@@ -154,7 +154,7 @@ def _forest_panel(data: Mapping[str, Any], field: str, label: str, title: str) -
         high=[max(values) for values in numbers],
         colours=[colour for _, _, colour in rows],
     )
-    return Panel(layers=[forest], title=title, x_label=f"{label}, mean", x_log=field == "calls")
+    return Panel(layers=[forest], title=title, x_label=f"{label}, mean")
 
 
 def _calls_panel(data: Mapping[str, Any]) -> Panel:
@@ -171,7 +171,7 @@ def _calls_panel(data: Mapping[str, Any]) -> Panel:
             Curve(
                 x=[float(size) for size in x],
                 y=[_mean(by_size[size]) for size in x],
-                label=words.strip(),
+                label=words,
                 colour=colour,
                 markers=True,
             )
@@ -182,7 +182,6 @@ def _calls_panel(data: Mapping[str, Any]) -> Panel:
         title="model calls by size of the smallest set",
         x_label="items in the smallest set there is",
         y_label="model calls, mean",
-        y_log=True,
         x_ticks=[(value, f"{value:g}") for value in ticks],
     )
 
@@ -219,8 +218,8 @@ def conventions(result: StudyResult) -> Figure:
         title="What a graph of attention depends on",
         caption="Share of edges, of those in either of two graphs of trained heads, that both "
         "have; bands span seeds. Left and middle: against the graph at 64 samples, the width, and "
-        "level 0.01 (where the curve would be 1); the dashed line is the share of pairs that are "
-        "edges. Right: graphs that would have to agree, and those of different sessions.",
+        "level 0.01 (where it is 1); the dashed line is the share of pairs that are "
+        "edges. Right: the same, beside graphs of the other head and of another session.",
         panels=(
             _convention_panel(result, "6a", "samples", 64.0),
             _convention_panel(result, "6b", "level of the tests", 0.01),
