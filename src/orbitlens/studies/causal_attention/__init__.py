@@ -14,7 +14,8 @@ STUDY = Study(
     question="Is attention a structural equation model, and does its graph explain predictions?",
     gap="That tests recover a graph from an exact linear model does not say that attention is one. "
     "The recommender is small and its sessions come from a generator with known parents; "
-    "film reviews and ratings, the paper's data, are not tested. FCI stands in for the authors' "
+    "nearly always a single item decides what it recommends, so that long explanations are not "
+    "tested; nor are film reviews and ratings, the paper's data. FCI stands in for the authors' "
     "structure learner, and of the paper the abstract and the authors' code were read.",
     claims=CLAIMS,
     measures={

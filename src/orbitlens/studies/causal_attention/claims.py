@@ -9,7 +9,7 @@ recommender recommends.
 from orbitlens.studies.claim import Claim, Side
 
 PAPER = "arXiv 2310.20307"
-OTHER = "with the attention of another session of the same length"
+RANDOM = "with attention drawn at random"
 MODELS = "random linear models of 7 variables, unit noise, level 0.01, 2,000 samples"
 LATENT = f"{MODELS}, and 2 latents with 3 children each"
 SESSIONS = "sessions of a trained recommender of two layers"
@@ -75,7 +75,7 @@ CLAIMS: tuple[Claim, ...] = (
         side=Side.BELOW,
         threshold=1.0,
         why="fewer",
-        control=OTHER,
+        control=RANDOM,
     ),
     Claim(
         key="3b",
@@ -85,7 +85,7 @@ CLAIMS: tuple[Claim, ...] = (
         side=Side.ABOVE,
         threshold=0.7,
         why="seven of ten, as specified beforehand",
-        control=OTHER,
+        control=RANDOM,
     ),
     Claim(
         key="3c",
@@ -95,7 +95,7 @@ CLAIMS: tuple[Claim, ...] = (
         side=Side.BELOW,
         threshold=0.0,
         why="shorter",
-        control=OTHER,
+        control=RANDOM,
     ),
     Claim(
         key="3d",
@@ -106,6 +106,7 @@ CLAIMS: tuple[Claim, ...] = (
         threshold=0.0,
         why="shorter",
         core=False,
+        control=RANDOM,
     ),
     Claim(
         key="3e",
@@ -116,7 +117,7 @@ CLAIMS: tuple[Claim, ...] = (
         threshold=0.0,
         why="fewer",
         core=False,
-        control=OTHER,
+        control=RANDOM,
     ),
     Claim(
         key="4a",
