@@ -268,9 +268,6 @@ def test_the_modified_hausdorff_distance_of_shifted_and_of_other_shapes():
     assert baselines.hausdorff(points, shifted) == pytest.approx(0.0, abs=1e-12)
     one, two = torch.tensor([[0.0, 0.0]]), torch.tensor([[0.0, 3.0], [0.0, 5.0]])
     assert baselines.hausdorff(one, two) == pytest.approx(4.0)  # 3 one way, (3 + 5) / 2 the other
-    others = [torch.randn(n, 2, generator=rng(n), dtype=torch.float64) for n in (3, 9, 6)]
-    at_once = baselines.hausdorff_to_all(points, others)
-    assert at_once.tolist() == pytest.approx([baselines.hausdorff(points, x) for x in others])
 
 
 def test_recall_by_place_is_even_without_fading_and_tilts_with_it():

@@ -7,7 +7,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
-from torch.nn.utils.rnn import pad_sequence
 
 from orbitlens.studies.on_chip.drawings import OneShotRun
 from orbitlens.studies.on_chip.episodes import N_LABELS
@@ -57,9 +56,6 @@ def one_step(context: Keys, labels: Labels, asked: Asked, *, loss: str = "cross-
 # --- outlines --------------------------------------------------------------------------------
 
 
-FAR = 1e9  # where padding points are: never the nearest
-
-
 def ink_points(picture: Float[Tensor, "height width"]) -> Float[Tensor, "points two"]:
     """Return the places of black pixels, about their mean."""
     points = picture.nonzero().double()
@@ -71,26 +67,17 @@ def hausdorff(first: Float[Tensor, "points two"], second: Float[Tensor, "others 
 
     The mean distance from a point of one to the nearest of the other, the larger way round.
     """
-    apart = torch.cdist(first, second)
-    return max(apart.amin(dim=1).mean().item(), apart.amin(dim=0).mean().item())
+    from scipy.spatial import KDTree
 
-
-def hausdorff_to_all(
-    point_set: Float[Tensor, "points two"], others: list[Float[Tensor, "_ two"]]
-) -> Float[Tensor, " others"]:
-    """Return the distances from one set of points to many at once."""
-    padded = pad_sequence(others, batch_first=True, padding_value=FAR)
-    real = padded[..., 0] < FAR
-    lengths = padded.square().sum(-1)[:, None] + point_set.square().sum(-1)[:, None]
-    squares = lengths - 2 * point_set @ padded.mT
-    there = squares.amin(dim=2).clamp(min=0).sqrt().mean(dim=1)
-    nearest_back = squares.amin(dim=1).clamp(min=0).sqrt()
-    back = (nearest_back * real).sum(dim=1) / real.sum(dim=1)
-    return torch.maximum(there, back)
+    one, other = first.numpy(), second.numpy()
+    there, _ = KDTree(other).query(one)
+    back, _ = KDTree(one).query(other)
+    return max(float(there.mean()), float(back.mean()))
 
 
 def by_outline(run: OneShotRun) -> Int[Tensor, " items"]:
     """Return the class of each test picture whose outline is nearest."""
     taught = [ink_points(picture) for picture in run.taught]
     asked = [ink_points(picture) for picture in run.asked]
-    return torch.stack([hausdorff_to_all(points, taught) for points in asked]).argmin(dim=-1)
+    apart = torch.tensor([[hausdorff(a, b) for b in taught] for a in asked])
+    return apart.argmin(dim=-1)

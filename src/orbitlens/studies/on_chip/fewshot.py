@@ -249,7 +249,7 @@ def random_maps_stay(bench: Bench) -> Outcome:
         result=estimate.mean(_at(curves(bench, "random start")["learner"], MANY)),
         control=estimate.mean(_at(curves(bench)["learner"], MANY)),
         data={
-            "losses": {name: [r.losses for r in rows] for name, rows in told.items()},
+            "losses": {name: [list(r.losses) for r in rows] for name, rows in told.items()},
             "way": told["linear"][0].arm.way,
             **source(bench),
         },

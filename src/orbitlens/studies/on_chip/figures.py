@@ -107,7 +107,9 @@ def _bits_panel(result: StudyResult) -> Panel:
             for bits in WIDTHS
         ]
         words = f"{shots} example{'s' if shots > 1 else ''} a class"
-        layers.append(band(range(len(WIDTHS)), columns, colour=colour, label=words))
+        layers.append(
+            band([float(k) for k in range(len(WIDTHS))], columns, colour=colour, label=words)
+        )
     return Panel(
         layers=layers,
         title="in whole numbers",
