@@ -254,11 +254,11 @@ def _locality_panel(result: StudyResult) -> Panel:
 
 def _traffic_panel(result: StudyResult) -> Panel:
     told = result.data("1a")["traffic"]
-    x = [float(n) for n in told["tokens"]]
+    x, cache, state = ([float(n) for n in told[name]] for name in ("tokens", "cache", "state"))
     return Panel(
         layers=[
-            Curve(x=x, y=told["cache"], colour=ORANGE, label="keys and values", markers=True),
-            Curve(x=x, y=told["state"], colour=BLUE, label="state", markers=True),
+            Curve(x=x, y=cache, colour=ORANGE, label="keys and values", markers=True),
+            Curve(x=x, y=state, colour=BLUE, label="state", markers=True),
         ],
         title="memory read by one token",
         x_label="tokens before it",
