@@ -42,7 +42,7 @@ def figures(result: StudyResult) -> tuple[Figure, ...]:
     return (identity(result), session(result), sizes(result), conventions(result))
 
 
-def _mean(values: Sequence[float]) -> float:
+def _mean(values: Sequence[int | float]) -> float:
     return sum(values) / len(values)
 
 

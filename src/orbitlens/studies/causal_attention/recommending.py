@@ -43,7 +43,7 @@ Number = Callable[[Row, str], float]
 
 
 def _means(bench: Bench, number: Number, method: str) -> list[float]:
-    return [_mean([number(row, method) for row in run["rows"]]) for run in runs(bench)]
+    return [_mean([float(number(row, method)) for row in run["rows"]]) for run in runs(bench)]
 
 
 def _mean(values: Sequence[float]) -> float:
