@@ -90,8 +90,6 @@ def _draw_panel(canvas: "Canvas", axes: "Axes", panel: Panel) -> None:
         axes.set_xscale("log")
     if panel.y_log:
         axes.set_yscale("log")
-    if panel.y_range:  # a single mark on a logarithmic axis has no range of its own
-        axes.set_ylim(*panel.y_range)
     for layer in panel.layers:
         _draw(canvas, axes, layer)
     _limit(axes, panel)

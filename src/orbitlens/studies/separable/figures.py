@@ -94,10 +94,11 @@ def _moved(result: StudyResult, bins: Mapping[str, Sequence[float]]) -> Panel:
         ("all bins,\nseparable", bins["separable, all"], PINK),
         ("all bins,\njoint", bins["joint, all"], GREY),
     )
-    layers: list[Layer] = [Level(at=1e-9)]
+    layers: list[Layer] = []
     for place, (_, values, colour) in enumerate(rows):
         shown = [max(float(value), 1e-17) for value in values]
         layers.append(Points(x=[float(place)] * len(shown), y=shown, colour=colour, size=7.0))
+    layers.append(Level(at=1e-9))
     return Panel(
         layers=layers,
         title="what a permutation changes",
