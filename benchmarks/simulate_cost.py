@@ -8,6 +8,7 @@ process of its own, and must grow with the tokens, not with their pairs.
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -118,8 +119,10 @@ def draw(found: dict[str, dict[str, list[float]]], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, len(found), figsize=(17, 3.6), layout="constrained")
-    for axis, (name, lines) in zip(axes, found.items(), strict=True):
+    figure, grid = pyplot.subplots(2, 3, figsize=(11, 6.4), layout="constrained")
+    axes = grid.ravel()
+    axes[5].set_axis_off()
+    for axis, (name, lines) in zip(axes[:5], found.items(), strict=True):
         at = lines["at"]
         for label, values in lines.items():
             if label != "at":
@@ -128,11 +131,14 @@ def draw(found: dict[str, dict[str, list[float]]], path: Path) -> None:
         axis.set_title(f"against {name}" if name != "memory" else "memory against tokens")
         axis.set_xticks(at, [f"{v:g}" for v in at], minor=False)
         axis.minorticks_off()
+        low, high = (math.log10(value) for value in axis.get_ylim())
+        axis.set_ylim(10 ** math.floor(low), 10 ** math.ceil(high))  # whole decades have labels
         axis.set_xlabel({"memory": "tokens"}.get(name, name))
         axis.grid(alpha=0.25)
         axis.legend(fontsize=7, frameon=False)
         axis.spines[["top", "right"]].set_visible(False)
-    axes[0].set_ylabel("seconds (one evaluation)")
+    for axis in axes[:3]:
+        axis.set_ylabel("seconds (one evaluation)")
     axes[3].set_ylabel("seconds (the whole ensemble)")
     axes[4].set_ylabel("bytes above start-up")
     figure.savefig(path, dpi=110)
