@@ -112,7 +112,7 @@ def test_a_file_of_something_else_is_refused(tmp_path, wrong, words):
 
 def test_a_file_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
     file = write(tmp_path / "large")
-    monkeypatch.setattr(images, "MOST_BYTES", 1000)
+    monkeypatch.setattr("orbitlens.lab.tasks.images.MOST_BYTES", 1000)
     with pytest.raises(InputError, match="more than 1,000 bytes"):
         read_digits(file)
 

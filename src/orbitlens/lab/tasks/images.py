@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from orbitlens.lab.tasks.base import (
 )
 
 IDX_IMAGES, IDX_LABELS = 2051, 2049  # the magic numbers of the two formats
+MOST_BYTES = 60_000_000  # unpacked: MNIST's larger file, and a little more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,10 +132,15 @@ def _mnist(path: Path) -> tuple[np.ndarray, np.ndarray]:
 def _idx(path: Path, magic: int) -> np.ndarray:
     """Read an idx file: magic number and sizes, 4 bytes each, then one byte a number."""
     try:
-        data = path.read_bytes()
-        data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+        with path.open("rb") as file:
+            is_packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            reader: gzip.GzipFile | IO[bytes] = gzip.GzipFile(fileobj=file) if is_packed else file
+            data = reader.read(MOST_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: this cannot be read ({error}).") from error
+    if len(data) > MOST_BYTES:
+        raise InputError(f"{path}: more than {MOST_BYTES:,} bytes once unpacked.")
     n_axes = magic % 256
     header = np.frombuffer(data[: 4 * (1 + n_axes)], dtype=">i4")
     if len(header) != 1 + n_axes or header[0] != magic:

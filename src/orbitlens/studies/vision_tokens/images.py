@@ -4,12 +4,9 @@ Enters: a file of images, or None. Leaves: `Digits`: a pool to draw labelled ima
 images to judge on. The two are drawn once, the same for all seeds.
 """
 
-import zlib
 from dataclasses import dataclass, field
 from functools import lru_cache
-from gzip import GzipFile
 from pathlib import Path
-from typing import IO
 
 import torch
 from jaxtyping import Float, Int
@@ -22,7 +19,6 @@ IMAGES = "t10k-images-idx3-ubyte.gz"
 LABELS = "t10k-labels-idx1-ubyte.gz"
 INSTEAD = "scikit-learn's 1,797 digits of 8 x 8 pixels, which are inside the package"
 SIDE = 28
-MOST_BYTES = 60_000_000  # unpacked: MNIST's larger file, and a little more
 SMALL_PATCH, PATCH = 2, 7  # of 8 x 8 and of 28 x 28 pixels: 16 tokens either way
 SMALL_POOL = 1000
 FALLBACK = f"Expected MNIST's {IMAGES} and {LABELS}; without --data the study uses {INSTEAD}."
@@ -84,8 +80,6 @@ def _read(file: str | None, stamps: tuple[tuple[int, int], ...]) -> Digits:
 
 
 def _mnist(path: Path) -> ImageTask:
-    for part in (path, path.with_name(LABELS)):
-        _check_size(part)
     try:
         task = digits(file=str(path), patch=PATCH)
     except InputError as error:
@@ -96,17 +90,3 @@ def _mnist(path: Path) -> ImageTask:
             f"{task.image.labels - 1}; expected 28 x 28 and 0 to 9. {FALLBACK}"
         )
     return task
-
-
-def _check_size(path: Path) -> None:
-    """Refuse a file that cannot be unpacked, or that unpacks to more than MNIST has."""
-    try:
-        with path.open("rb") as packed:
-            is_packed = packed.read(2) == b"\x1f\x8b"
-            packed.seek(0)
-            reader: GzipFile | IO[bytes] = GzipFile(fileobj=packed) if is_packed else packed
-            n = len(reader.read(MOST_BYTES + 1))
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path}: this cannot be read ({error}). {FALLBACK}") from error
-    if n > MOST_BYTES:
-        raise InputError(f"{path}: more than {MOST_BYTES:,} bytes once unpacked. {FALLBACK}")
