@@ -6,6 +6,7 @@ The order-blind ceiling is exact, by enumerating all pairs.
 
 from dataclasses import replace
 from itertools import product
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -223,7 +224,7 @@ def trained_slices(bench: Bench) -> Outcome:
     found = trained_tables(bench)
     own = found["none, all"]
     outcome = Outcome(
-        result=estimate.mean([_mean(row["peaks"][1:]) for row in own]),
+        result=estimate.mean([fmean(row["peaks"][1:]) for row in own]),
         control=estimate.mean([row["shuffled"] for row in own]),
         data={
             "peaks": {name: [row["peaks"] for row in rows] for name, rows in found.items()},
@@ -231,7 +232,3 @@ def trained_slices(bench: Bench) -> Outcome:
         },
     )
     return judged(bench, outcome)
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)

@@ -3,7 +3,8 @@
 Enters: a result. Leaves: figures as data.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from statistics import fmean
 from typing import Any
 
 from orbitlens.studies.causal_attention.figure_session import session
@@ -42,10 +43,6 @@ def figures(result: StudyResult) -> tuple[Figure, ...]:
     return (identity(result), session(result), sizes(result), conventions(result))
 
 
-def _mean(values: Sequence[int | float]) -> float:
-    return sum(values) / len(values)
-
-
 # --- linear models ---------------------------------------------------------------------------
 
 
@@ -70,7 +67,7 @@ def _f1_panel(result: StudyResult) -> Panel:
     curves = result.data("1a")["by samples"]
     x = [float(n) for n in curves[0]]
     columns = [[curve[n] for curve in curves] for n in curves[0]]
-    wrong = _mean(result.data("1a")["control"])
+    wrong = fmean(result.data("1a")["control"])
     return Panel(
         layers=[
             band(x, columns, colour=BLUE, label="A of the model"),
@@ -105,7 +102,7 @@ def _latent_panel(result: StudyResult) -> Panel:
             colours.append(colour)
     forest = Forest(
         names=names,
-        values=[_mean(numbers) for numbers in values],
+        values=[fmean(numbers) for numbers in values],
         low=[min(numbers) for numbers in values],
         high=[max(numbers) for numbers in values],
         colours=colours,
@@ -127,7 +124,7 @@ def sizes(result: StudyResult) -> Figure:
         name="causal-attention-sizes",
         title="Explanations of a recommender: how many items, how many model calls",
         caption=f"{n_sessions} sessions of {len(hits)} recommenders, trained on sessions from a "
-        f"generator (hit rate {_mean(hits):.2f}; {_mean(best):.2f} for a reader who knows the "
+        f"generator (hit rate {fmean(hits):.2f}; {fmean(best):.2f} for a reader who knows the "
         "world); dots are means, bars span the seeds. A method that finds no set counts as all "
         f"items, and pays for an exhaustive search; in {single:.0%} of sessions a single item "
         "would do. Below right: sessions in which a parent of the recommended item stands.",
@@ -150,7 +147,7 @@ def _forest_panel(data: Mapping[str, Any], field: str, label: str, title: str) -
     numbers = [data["methods"][name][field] for name, _, _ in rows]
     forest = Forest(
         names=[words for _, words, _ in rows],
-        values=[_mean(values) for values in numbers],
+        values=[fmean(values) for values in numbers],
         low=[min(values) for values in numbers],
         high=[max(values) for values in numbers],
         colours=[colour for _, _, colour in rows],
@@ -171,7 +168,7 @@ def _calls_panel(data: Mapping[str, Any]) -> Panel:
         layers.append(
             Curve(
                 x=[float(size) for size in x],
-                y=[_mean(by_size[size]) for size in x],
+                y=[fmean(by_size[size]) for size in x],
                 label=words,
                 colour=colour,
                 markers=True,
@@ -196,7 +193,7 @@ def _hits_panel(result: StudyResult) -> Panel:
     numbers = [[share[name] for share in shares] for name, _, _ in rows]
     forest = Forest(
         names=[words for _, words, _ in rows],
-        values=[_mean(values) for values in numbers],
+        values=[fmean(values) for values in numbers],
         low=[min(values) for values in numbers],
         high=[max(values) for values in numbers],
         colours=[colour for _, _, colour in rows],
@@ -242,7 +239,7 @@ def _convention_panel(result: StudyResult, key: str, label: str, base: float) ->
             band(x, [alike[v] for v in x], colour=BLUE, label="edges in common"),
             Curve(
                 x=x,
-                y=[_mean(density[v]) for v in x],
+                y=[fmean(density[v]) for v in x],
                 colour=GREY,
                 dashed=True,
                 label="pairs that are edges",
@@ -267,7 +264,7 @@ def _heads_panel(result: StudyResult) -> Panel:
     )
     forest = Forest(
         names=[name for name, _, _ in rows],
-        values=[_mean(values) for _, values, _ in rows],
+        values=[fmean(values) for _, values, _ in rows],
         low=[min(values) for _, values, _ in rows],
         high=[max(values) for _, values, _ in rows],
         colours=[colour for _, _, colour in rows],

@@ -4,6 +4,7 @@ Enters: a bench. Leaves: outcomes. All methods are judged on the same sessions o
 """
 
 from collections.abc import Callable, Sequence
+from statistics import fmean
 from typing import Any
 
 from orbitlens.studies import estimate
@@ -43,11 +44,7 @@ Number = Callable[[Row, str], float]
 
 
 def _means(bench: Bench, number: Number, method: str) -> list[float]:
-    return [_mean([float(number(row, method)) for row in run["rows"]]) for run in runs(bench)]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+    return [fmean([number(row, method) for row in run["rows"]]) for run in runs(bench)]
 
 
 # --- claim 3: fewer calls, smaller sets ------------------------------------------------------
@@ -150,7 +147,7 @@ def _gap(hits: Sequence[dict[str, float] | None]) -> float:
 
 def _hit_shares(hits: Sequence[dict[str, float] | None]) -> dict[str, float]:
     some = [hit for hit in hits if hit is not None]
-    return {name: _mean([hit[name] for hit in some]) for name in some[0]} if some else {}
+    return {name: fmean([hit[name] for hit in some]) for name in some[0]} if some else {}
 
 
 # --- claims 5 to 7: what a graph depends on --------------------------------------------------
@@ -179,16 +176,16 @@ def robust(bench: Bench, *, to: str, value: str) -> Outcome:
 
 def same_in_heads(bench: Bench) -> Outcome:
     """7a: share of edges that two heads have in common; control: another session."""
-    found = [[_mean(row["other head"]) for row in run["varied"]] for run in runs(bench)]
+    found = [[fmean(row["other head"]) for row in run["varied"]] for run in runs(bench)]
     return _alike(bench, found, data={})
 
 
 def _alike(bench: Bench, found: list[list[float]], *, data: dict[str, Any]) -> Outcome:
     others = [
-        [_mean(row["other session"]) for row in run["varied"] if row["other session"]]
+        [fmean(row["other session"]) for row in run["varied"] if row["other session"]]
         for run in runs(bench)
     ]
-    result, control = [_mean(v) for v in found], [_mean(v or [0.0]) for v in others]
+    result, control = [fmean(v) for v in found], [fmean(v or [0.0]) for v in others]
     outcome = Outcome(
         result=estimate.mean(result),
         control=estimate.mean(control),
@@ -202,12 +199,12 @@ def _averages(bench: Bench, to: str) -> dict[str, dict[str, list[float]]]:
     values = list(runs(bench)[0]["varied"][0][to])
     by_run = [run["varied"] for run in runs(bench)]
     return {
-        "alike": {v: [_mean([row[to][v] for row in rows]) for rows in by_run] for v in values},
+        "alike": {v: [fmean([row[to][v] for row in rows]) for rows in by_run] for v in values},
         "density": {
-            v: [_mean([row[f"{to}, density"][v] for row in rows]) for rows in by_run]
+            v: [fmean([row[f"{to}, density"][v] for row in rows]) for rows in by_run]
             for v in values
         },
-        "base": {"density": [_mean([row["density"] for row in rows]) for rows in by_run]},
+        "base": {"density": [fmean([row["density"] for row in rows]) for rows in by_run]},
     }
 
 

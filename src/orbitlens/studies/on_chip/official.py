@@ -4,6 +4,8 @@ Enters: a bench with the runs' zip file. Leaves: an outcome: errors of the learn
 are compared with, all computed here on the same questions.
 """
 
+from statistics import fmean
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -73,26 +75,22 @@ def official_test(bench: Bench) -> Outcome:
             data=source(bench),
         )
     tests = oneshot_runs(file.resolve())[: bench.pick(2, 20, 20)]
-    outlines = _mean([_wrong(by_outline(run), run) for run in tests])
+    outlines = fmean([_wrong(by_outline(run), run) for run in tests])
     by_arm = {
-        name: [_mean(errors(trained.learner(), tests)) for trained in rows]
+        name: [fmean(errors(trained.learner(), tests)) for trained in rows]
         for name, rows in runs(bench).items()
     }
-    fresh = [_mean(errors(fresh_learner(bench, seed), tests)) for seed in bench.seeds]
+    fresh = [fmean(errors(fresh_learner(bench, seed), tests)) for seed in bench.seeds]
     outcome = Outcome(
         result=estimate.mean([error - outlines for error in by_arm["linear"]]),
         control=estimate.mean([error - outlines for error in fresh]),
         data={
             "errors": {**by_arm, "untrained": fresh},
             "outlines": outlines,
-            "pixels": _mean(pixel_errors(tests)),
+            "pixels": fmean(pixel_errors(tests)),
             "published": PUBLISHED,
             "questions": sum(len(run.asked) for run in tests),
             **source(bench),
         },
     )
     return judged(bench, outcome)
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)

@@ -5,6 +5,7 @@ score is largest over all places and bits; fixing that one bit fixes what the he
 are constant once H bits are, while majority needs more than half (after Hahn, arXiv 1906.06755).
 """
 
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -219,11 +220,11 @@ def deeper_too(bench: Bench) -> Outcome:
                 tables = [
                     balanced(random_stack(length, generator)(strings, hard)) for _ in range(n)
                 ]
-            deep.append(_mean([least_certificate(table) for table in tables]))
+            deep.append(fmean([least_certificate(table) for table in tables]))
             shuffled = [balanced(torch.rand(2**length, generator=generator)) for _ in range(n)]
-            noise.append(_mean([least_certificate(table) for table in shuffled]))
+            noise.append(fmean([least_certificate(table) for table in shuffled]))
         ratios = [[value / need for value in deep], [value / need for value in noise]]
-        for name, value in zip(curves, (_mean(deep), _mean(noise), float(need)), strict=True):
+        for name, value in zip(curves, (fmean(deep), fmean(noise), float(need)), strict=True):
             curves[name].append(value)
         bench.step((lengths.index(length) + 1) / len(lengths))
     return Outcome(
@@ -231,7 +232,3 @@ def deeper_too(bench: Bench) -> Outcome:
         control=estimate.mean(ratios[1]),
         data={"lengths": list(lengths), "certificates": curves},
     )
-
-
-def _mean(values: list[Any]) -> float:
-    return float(sum(values)) / len(values)

@@ -4,6 +4,7 @@ Enters: a result. Leaves: figures as data.
 """
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from orbitlens.studies import estimate
@@ -81,7 +82,7 @@ def _accuracies(data: Mapping[str, Any]) -> Panel:
         layers.append(Points(x=[middle], y=[y], colour=colour, symbol="square", size=7.0))
     seconds = data["seconds"]
     ticks = [
-        (float(n - place), f"{ARMS[name][1]} ({_mean(seconds[name]):.0f} s)")
+        (float(n - place), f"{ARMS[name][1]} ({fmean(seconds[name]):.0f} s)")
         for place, name in enumerate(shown)
     ]
     return Panel(
@@ -93,10 +94,6 @@ def _accuracies(data: Mapping[str, Any]) -> Panel:
         y_ticks=ticks,
         legend=False,
     )
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _gains(data: Mapping[str, Any]) -> Panel:

@@ -5,6 +5,7 @@ Enters: a result. Leaves: figures as data.
 
 import math
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from orbitlens.studies.figure import (
@@ -188,12 +189,8 @@ def boundary(result: StudyResult) -> Figure:
     )
 
 
-def _mean(values: Sequence[int]) -> float:
-    return sum(values) / len(values)
-
-
 def _words(steps: Sequence[int], most: int) -> str:
-    return f"> {most}" if min(steps) >= most else f"{_mean(steps):.0f}"
+    return f"> {most}" if min(steps) >= most else f"{fmean(steps):.0f}"
 
 
 def _heat(data: Mapping[str, Any]) -> Panel:
@@ -201,7 +198,7 @@ def _heat(data: Mapping[str, Any]) -> Panel:
     widths = [w for w in WIDTHS if f"{w} {STARTS[0]}" in cells]
     table = [[cells[f"{w} {start}"] for start in STARTS] for w in widths]
     heat = Heat(
-        values=[[_mean(steps) for steps in row] for row in table],
+        values=[[fmean(steps) for steps in row] for row in table],
         x_names=["N(0, 0.02²), tied", "torch's own"],
         y_names=[f"width {w}" for w in widths],
         texts=[[_words(steps, most) for steps in row] for row in table],
@@ -217,7 +214,7 @@ def _variants(data: Mapping[str, Any]) -> Panel:
     names = [name for name in cells if "," in name]
     first = names[0].split(",")[0]
     rows = {"as on the left": cells[first]} | {name.split(", ")[1]: cells[name] for name in names}
-    means = [_mean(steps) for steps in rows.values()]
+    means = [fmean(steps) for steps in rows.values()]
     forest = Forest(
         names=list(rows),
         values=means,
