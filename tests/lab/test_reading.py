@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 
+import orbitlens
 from orbit_models import tiny, token_ids
 from orbitlens.attention import attention_output, attention_pattern
 from orbitlens.checkpoint.load import load_checkpoint
@@ -132,6 +133,8 @@ def test_a_model_is_loaded_where_nothing_has_imported_the_lab(tmp_path, monkeypa
 
     tiny().save_pretrained(tmp_path)
     monkeypatch.delitem(CONFIG_MAPPING._extra_content, "orbit")
+    # Importing again sets the attribute of the parent package too: both are put back.
+    monkeypatch.setattr(orbitlens, "lab", sys.modules["orbitlens.lab"])
     monkeypatch.delitem(sys.modules, "orbitlens.lab")
     for task in ("declared", "base", "causal-lm"):
         model, _ = load_model(tmp_path, task=task)

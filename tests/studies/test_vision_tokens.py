@@ -10,6 +10,7 @@ import torch
 
 from orbitlens.errors import InputError
 from orbitlens.lab.moto import MoTo, TokenNorm, patches_of
+from orbitlens.lab.tasks import images as files
 from orbitlens.studies.bench import Bench, Scale, Settings
 from orbitlens.studies.claim import Finding, Outcome, PaperVerdict, Verdict, paper_verdict
 from orbitlens.studies.estimate import Estimate
@@ -112,7 +113,7 @@ def test_a_file_of_something_else_is_refused(tmp_path, wrong, words):
 
 def test_a_file_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
     file = write(tmp_path / "large")
-    monkeypatch.setattr("orbitlens.lab.tasks.images.MOST_BYTES", 1000)
+    monkeypatch.setattr(files, "MOST_BYTES", 1000)
     with pytest.raises(InputError, match="more than 1,000 bytes"):
         read_digits(file)
 
