@@ -239,7 +239,8 @@ class Turning:
         self, vectors: Float[Tensor, "*any tokens d_head"]
     ) -> Float[Tensor, "*any tokens d_head"]:
         """Turn the vectors."""
-        return vectors * self.cosine + vectors[..., self.partner] * self.sine
+        turned = vectors.index_select(-1, self.partner)
+        return torch.addcmul(vectors * self.cosine, turned, self.sine)
 
 
 def rotate(

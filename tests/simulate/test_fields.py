@@ -97,6 +97,46 @@ def test_both_fields_are_the_definition(mask, encoding):
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("mask", MASKS)
+def test_wide_heads_are_the_definition(mask, encoding):
+    """Heads of 20 coordinates go to blocks of rows; 150 tokens need two blocks."""
+    for seed, (geometry, n) in enumerate(itertools.product(GEOMETRIES, (7, 150))):
+        for heads, biased in ((1, False), (2, True)):
+            system, tokens = random_system(
+                seed,
+                n=n,
+                r=20,
+                heads=heads,
+                biased=biased,
+                mask=mask,
+                encoding=encoding,
+                geometry=geometry,
+            )
+            x = slow_start(system, tokens)
+            expected = slow_field(system, x)
+            field = make_field(system, n, compiled=True)
+            assert deviation(field(torch.from_numpy(x)).numpy(), expected) < ROUNDING
+            single = make_field(system, n, compiled=True, dtype=torch.float32)
+            wrong = deviation(single(torch.from_numpy(x)).numpy(), expected)
+            assert 1e-10 < wrong < 1e-5
+            if encoding.startswith("rotary"):
+                other = replace(system, rotary=replace(system.rotary, base=30.0))
+                turned = make_field(other, n, compiled=True)(torch.from_numpy(x)).numpy()
+                assert deviation(turned, expected) > 1e-4
+            if biased:
+                bare = make_field(replace(system, b_q=None, b_k=None), n, compiled=True)
+                assert deviation(bare(torch.from_numpy(x)).numpy(), expected) > 1e-4
+
+
+@pytest.mark.parametrize("missing", ["b_q", "b_k"])
+def test_wide_heads_may_have_one_bias_only(missing):
+    system, tokens = random_system(4, r=20, heads=2, biased=True)
+    system = replace(system, **{missing: None})
+    found = make_field(system, len(tokens), compiled=True)(tokens).numpy()
+    assert deviation(found, slow_field(system, tokens.numpy())) < ROUNDING
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_scaled_cloud_moves_as_the_large_one_divided_by_its_scale(encoding):
     for mask in MASKS:
         system, tokens = random_system(3, heads=2, biased=True, mask=mask, encoding=encoding)
@@ -105,6 +145,10 @@ def test_a_scaled_cloud_moves_as_the_large_one_divided_by_its_scale(encoding):
         by_torch = AttentionField(system, len(tokens))(tokens, scale).numpy()
         assert deviation(by_torch, expected) < ROUNDING
         assert deviation(compiled_attention(system, tokens.numpy(), scale), expected) < ROUNDING
+        system, tokens = random_system(3, r=20, heads=2, biased=True, mask=mask, encoding=encoding)
+        expected = slow_attention(system, math.exp(scale) * tokens.numpy()) / math.exp(scale)
+        in_blocks = AttentionField(system, len(tokens), compiled=True)(tokens, scale).numpy()
+        assert deviation(in_blocks, expected) < ROUNDING
 
 
 @pytest.mark.parametrize("log_scale", [20.0, 200.0, 900.0, 5000.0])

@@ -119,7 +119,10 @@ class ScaledChart:
 
 def logit_spread(system: System, tokens: Tokens, log_scale: float) -> float:
     """Return the logarithm of a bound on how far scores spread: beta max|q| max|k|."""
-    q = (tokens @ system.w_q).norm(dim=-1).max()
-    k = (tokens @ system.w_k).norm(dim=-1).max()
-    size = (system.beta * q * k).item()
+    h, d, r = system.w_q.shape
+    longest = 1.0
+    for w in (system.w_q, system.w_k):  # all heads in one product
+        projected = tokens @ w.transpose(0, 1).reshape(d, h * r)
+        longest *= projected.view(-1, h, r).norm(dim=-1).max().item()
+    size = system.beta * longest
     return 2 * log_scale + math.log(size) if size > 0 else -math.inf

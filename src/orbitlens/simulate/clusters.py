@@ -20,7 +20,7 @@ def flood(points, radius):
     n, d = points.shape
     labels = np.empty(n, dtype=np.int64)
     unlabelled, edge = np.arange(n), np.empty(n, dtype=np.int64)
-    n_unlabelled, label = n, 0
+    n_unlabelled, label, most = n, 0, radius * radius
     while n_unlabelled > 0:
         edge[0] = unlabelled[0]
         unlabelled[0] = unlabelled[n_unlabelled - 1]
@@ -34,7 +34,9 @@ def flood(points, radius):
                 other, square = unlabelled[m], 0.0
                 for c in range(d):
                     square += (points[here, c] - points[other, c]) ** 2
-                if square <= radius * radius:
+                    if square > most:  # after a coordinate or two, for most
+                        break
+                if square <= most:
                     edge[n_edge] = other
                     n_edge += 1
                     n_unlabelled -= 1

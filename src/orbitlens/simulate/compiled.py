@@ -80,9 +80,11 @@ def _array(value: Tensor) -> Vector:
 
 def _padded(value: Tensor, dim: int) -> Vector:
     """Return an array whose head width is rounded up to whole LANES, with zeros."""
-    extra = list(value.shape)
-    extra[dim] = -value.shape[dim] % LANES
-    return _array(torch.cat([value, value.new_zeros(extra)], dim=dim))
+    shape = list(value.shape)
+    shape[dim] += -shape[dim] % LANES
+    padded = np.zeros(shape)
+    padded[tuple(map(slice, value.shape))] = value.numpy()
+    return padded
 
 
 def _geometry_bits(geometry: Geometry) -> int:

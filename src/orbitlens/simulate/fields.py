@@ -8,6 +8,7 @@ tokens x tokens is formed.
 import math
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -15,8 +16,9 @@ from torch import Tensor
 from orbitlens._types import Tokens
 from orbitlens.errors import InputError
 from orbitlens.rotary import Turning, resolve_rotary
+from orbitlens.simulate.blocks import Array, Projection, project_rows
 from orbitlens.simulate.kernel import LARGEST_LOGIT
-from orbitlens.simulate.mixing import Mixing
+from orbitlens.simulate.mixing import Mixing, Way
 from orbitlens.simulate.system import Geometry, System
 
 LARGEST_SINGLE = 1e30  # the same in float32: scores beyond only choose the largest
@@ -37,8 +39,8 @@ class AttentionField:
     ) -> None:
         """Prepare the field for `n_tokens` tokens.
 
-        `compiled` lets narrow heads go to the compiled loops, which have no gradients; `dtype` is
-        that of attention itself, whatever the tokens are.
+        `compiled` lets heads go to compiled code, which has no gradients; `dtype` is that of
+        attention itself, whatever the tokens are.
         """
         self.system = system
         self.n_tokens = n_tokens
@@ -54,6 +56,7 @@ class AttentionField:
             rotation = resolve_rotary(system.rotary, n_tokens)
             self._turn = Turning.of(rotation, n_tokens, r).to(self._in)
         self._mix = Mixing.of(system, n_tokens, compiled=compiled)
+        self._rows = self._in_rows() if self._mix.way is Way.BLOCKS else None
         self._positions = checked_positions(system, n_tokens) if system.reinjected else None
 
     def __call__(self, x: Tokens, log_scale: float = 0.0) -> Tokens:
@@ -73,15 +76,23 @@ class AttentionField:
         q, k, v = self._projected(x.to(self._dtype), log_scale)
         largest = LARGEST_LOGIT if self._dtype == torch.float64 else LARGEST_SINGLE
         scale = min(system.beta * math.exp(min(2 * log_scale, 640.0)), largest)
-        mixed = self._mix(q, k, v, scale).mT.reshape(-1, self.n_tokens)  # the loops' own layout
-        out = (mixed.mT @ self._out).to(x.dtype)
+        mixed = self._mix(q, k, v, scale).transpose(0, 1)
+        out = (mixed.reshape(self.n_tokens, -1) @ self._out).to(x.dtype)
         if system.drift is not None:
             out = out + system.drift * math.exp(-log_scale)
         return out
 
     def _projected(self, x: Tokens, log_scale: float) -> tuple[Tensor, Tensor, Tensor]:
         h, r = self.system.n_heads, self.system.d_head
-        if self._mix.compiled:  # tokens as columns, as the loops take them
+        if self._rows is not None:
+            out = self._mix.buffer("projected", (3, h, self.n_tokens, r), self._dtype)
+            given, found = x.contiguous().numpy(), out.flatten(0, 1).numpy()
+            how, shrink = self._rows, math.exp(-log_scale)
+            self._mix.share(
+                lambda _, begin, end: project_rows(given, how, shrink, begin, end, found)
+            )
+            return out[0], out[1], out[2]
+        if self._mix.way is Way.LOOPS:  # tokens as columns, as the loops take them
             q, k, v = (self._in.mT @ x.mT).view(3, h, r, self.n_tokens).mT
         else:
             q, k, v = (x @ self._in).view(self.n_tokens, 3, h, r).permute(1, 2, 0, 3)
@@ -93,6 +104,26 @@ class AttentionField:
         if self._turn is not None:
             q, k = self._turn(q), self._turn(k)
         return q, k, v
+
+    def _in_rows(self) -> Projection:
+        """Return what projects tokens, as compiled code takes it."""
+        system, turn = self.system, self._turn
+        h, _, r = system.w_q.shape
+        biases = torch.empty(0, r)
+        if system.b_q is not None or system.b_k is not None:
+            given = (system.b_q, system.b_k)
+            biases = torch.cat([torch.zeros(h, r) if b is None else b for b in given])
+
+        def array(x: Tensor) -> Array:
+            return x.to(self._dtype).contiguous().numpy()
+
+        return Projection(
+            weights=array(torch.cat([system.w_q, system.w_k, system.w_v])),
+            biases=array(biases),
+            cosine=array(torch.empty(0, r) if turn is None else turn.cosine),
+            sine=array(torch.empty(0, r) if turn is None else turn.sine),
+            partner=np.empty(0, np.int64) if turn is None else turn.partner.numpy(),
+        )
 
 
 def checked_positions(system: System, n_tokens: int) -> Tokens:

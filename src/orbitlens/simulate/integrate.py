@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import numpy as np
 import torch
-from scipy.integrate import DOP853, RK45, OdeSolver
+from scipy.integrate import OdeSolver
 
 from orbitlens._types import Tokens
 from orbitlens.errors import InputError
@@ -21,6 +21,7 @@ from orbitlens.simulate.charts import Chart, RawChart, ScaledChart, Vector, logi
 from orbitlens.simulate.compiled import fits_kernel, run_compiled
 from orbitlens.simulate.fields import checked_positions, lengths
 from orbitlens.simulate.outcome import describe_end
+from orbitlens.simulate.steps import EighthOrder, FifthOrder
 from orbitlens.simulate.system import Geometry, System
 from orbitlens.trajectory import Event, Status, Trajectory
 from orbitlens.workers import numpy_threads, torch_threads
@@ -79,7 +80,8 @@ def simulate(
     times = np.linspace(0.0, until, options.n_saved)
     run = _Run(system, start, times, options)
     if not options.method.is_adaptive or system.noise > 0:
-        run.fixed()
+        with numpy_threads(1):  # attention has threads of its own
+            run.fixed()
     elif (
         _eighth_order(options)
         and options.compiled
@@ -88,7 +90,8 @@ def simulate(
     ):
         run.compiled()
     else:
-        run.adaptive()
+        with numpy_threads(1):
+            run.adaptive()
     return run.trajectory()
 
 
@@ -103,14 +106,15 @@ def _start(system: System, tokens: Tokens, until: float, options: SimulationOpti
             f"tokens have shape {list(tokens.shape)}; this system moves tokens of width "
             f"{system.d_model}, one a row."
         )
-    if not torch.isfinite(tokens).all():
+    x = tokens.detach().double()
+    if not np.isfinite(x.numpy()).all():
         raise InputError("the tokens hold NaN or infinity; expected finite numbers.")
     if not 0 < until < math.inf:
         raise InputError(f"the time to run is {until}; expected a positive, finite number.")
     _check_options(system, options)
-    x = tokens.detach().double()
-    if system.positions is not None and not system.reinjected:
-        x = x + checked_positions(system, x.shape[0])
+    if system.positions is not None:
+        positions = checked_positions(system, x.shape[0])
+        x = x if system.reinjected else x + positions
     if options.scaled_chart and not x.any():
         raise InputError("the scaled chart is for tokens with a size; all of these are 0.")
     if system.geometry.on_sphere:
@@ -163,7 +167,7 @@ class _Run:
         """Hand the whole integration to the compiled kernel."""
         free = self.system.geometry is Geometry.FREE and not self.system.unnormalised
         may_switch = free and self.options.scaled_chart is None
-        self._first_chart()  # refuses a scaled chart where there is none
+        self._check_chart()
         run = run_compiled(
             self.system,
             self.start,
@@ -185,12 +189,9 @@ class _Run:
 
     def adaptive(self) -> None:
         """Step SciPy's solver from chart to chart until the time is up."""
-        with numpy_threads(1):  # the sums of a step wait for memory, and the field has its threads
-            self._from_chart_to_chart()
-
-    def _from_chart_to_chart(self) -> None:
         t, tokens, log_scale = 0.0, self.start, 0.0
-        chart = self._first_chart()
+        self._check_chart()
+        chart = self._chart(scaled=self.options.scaled_chart is True)
         self.saved.append((self.start, 0.0))
         while t < self.times[-1] and self.stopped_at is None:
             solver = self._solver(chart, t, chart.encode(tokens, log_scale))
@@ -202,11 +203,9 @@ class _Run:
             scaled = change == SWITCHED or isinstance(chart, ScaledChart)
             chart = self._chart(scaled=scaled)
 
-    def _first_chart(self) -> Chart:
-        use_scaled = self.options.scaled_chart is True
-        if use_scaled and self.system.geometry is not Geometry.FREE:
+    def _check_chart(self) -> None:
+        if self.options.scaled_chart and self.system.geometry is not Geometry.FREE:
             raise InputError("the scaled chart is for free flows; other geometries stay bounded.")
-        return self._chart(scaled=use_scaled)
 
     def _chart(self, *, scaled: bool) -> Chart:
         kind = ScaledChart if scaled else RawChart
@@ -215,9 +214,12 @@ class _Run:
 
     def _solver(self, chart: Chart, t: float, y: Vector) -> OdeSolver:
         rtol, atol = chart.tolerances(self.options.rtol, y)
-        kind = DOP853 if _eighth_order(self.options) else RK45
+        kind = EighthOrder if _eighth_order(self.options) else FifthOrder
         with np.errstate(all="ignore"):
-            return kind(chart.rate, t, y, self.times[-1], rtol=rtol, atol=atol)
+            solver = kind(chart.rate, t, y, self.times[-1], rtol=rtol, atol=atol)
+        if self.single:
+            solver.rounding = self._rounding(solver, chart)
+        return solver
 
     def _follow(self, solver: OdeSolver, chart: Chart) -> tuple[float, Tokens, float, str | None]:
         """Step until the end, the limit on steps, or something has to change; say what."""
@@ -240,24 +242,28 @@ class _Run:
                 self.n_evaluations += solver.nfev
                 return float(solver.t), tokens, log_scale, SWITCHED
             if self.single and failed and self._is_noise(solver, chart):
-                self.n_evaluations += solver.nfev + 1
+                self.n_evaluations += solver.nfev
                 return float(solver.t), tokens, log_scale, NOISE
         self.n_evaluations += solver.nfev
         tokens, log_scale = chart.decode(solver.y)
         return float(solver.t), tokens, log_scale, None
 
+    def _rounding(self, solver: OdeSolver, chart: Chart) -> float:
+        """Measure by one float64 evaluation how far off the last rate is, in what is allowed."""
+        kind = ScaledChart if isinstance(chart, ScaledChart) else RawChart
+        exact = kind(self.system, self.start.shape[0])
+        self.n_evaluations += 1
+        wrong = exact.rate(solver.t, solver.y) - solver.f
+        allowed = solver.atol + solver.rtol * np.abs(solver.y)
+        return float(np.sqrt(np.mean((wrong / allowed) ** 2)))
+
     def _is_noise(self, solver: OdeSolver, chart: Chart) -> bool:
         """Say whether rounding, over the step just taken, takes up a good part of the tolerance.
 
         A step that failed although it was short enough fails again however short it becomes:
-        rounding does not shrink as a power of it. Rounding is measured, by one float64 evaluation.
+        rounding does not shrink as a power of it.
         """
-        kind = ScaledChart if isinstance(chart, ScaledChart) else RawChart
-        exact = kind(self.system, self.start.shape[0])
-        wrong = exact.rate(solver.t, solver.y) - solver.f
-        allowed = solver.atol + solver.rtol * np.abs(solver.y)
-        relative = solver.h_previous * wrong / allowed
-        return bool(np.sqrt(np.mean(relative**2)) > NOISY)
+        return float(solver.h_previous) * self._rounding(solver, chart) > NOISY
 
     def _runs_away(self, chart: Chart, tokens: Tokens, log_scale: float) -> bool:
         free = self.system.geometry is Geometry.FREE and not self.system.unnormalised

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.integrate import DOP853
 
 from orbitlens.simulate.loops import FAST, U, mix_rows
+from orbitlens.simulate.steps import last_two_alike
 
 Array = NDArray[np.float64]
 LARGEST_LOGIT = 1e280  # beyond, attention is a choice of the largest score, and floats overflow
@@ -225,15 +226,14 @@ def _tidy(system, y, scaled, n):
 @njit(cache=True, fastmath=FAST)
 def _weighted(stages, weights, n_used, h, y, out):
     """Write y + h sum_m weights[m] stages[m] into `out`."""
-    for i in range(y.size):
-        out[i] = 0.0
-    for m in range(n_used):
-        w = weights[m]
+    n = U(y.size)
+    for i in range(n):
+        out[i] = y[i]
+    for m in range(U(n_used)):
+        w = h * weights[m]
         if w != 0.0:
-            for i in range(y.size):
+            for i in range(n):
                 out[i] += w * stages[m, i]
-    for i in range(y.size):
-        out[i] = y[i] + h * out[i]
 
 
 @no_type_check
@@ -241,9 +241,9 @@ def _weighted(stages, weights, n_used, h, y, out):
 def _error(stages, h, y, new, rtol, atol):
     """Return DOP853's error of a step, relative to the tolerance."""
     fifth, third = 0.0, 0.0
-    for i in range(y.size):
+    for i in range(U(y.size)):
         e5, e3 = 0.0, 0.0
-        for m in range(N_STAGES + 1):
+        for m in range(U(N_STAGES + 1)):
             e5 += _E5[m] * stages[m, i]
             e3 += _E3[m] * stages[m, i]
         size = atol + rtol * max(abs(y[i]), abs(new[i]))
@@ -365,7 +365,7 @@ def integrate(system, start, t, times, scaled, n, rtol, max_steps, spread_limit)
         if n_steps >= max_steps:
             status = STEP_LIMIT
             break
-        h = min(h, until - t)
+        h = last_two_alike(h, until - t)
         if h <= 1e-15 * max(t, 1e-300):
             status = STUCK
             break

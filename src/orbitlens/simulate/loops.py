@@ -44,7 +44,7 @@ def _largest(rows, m, low, high):
 
 @no_type_check
 @njit(cache=True, fastmath={"contract", "reassoc"})
-def _exponentiate(rows, m, low, high, top):
+def exponentiate(rows, m, low, high, top):
     """Replace s = rows[m, low:high] by exp(s - top) and return its sum."""
     total = rows.dtype.type(0)
     for j in range(low, high):
@@ -56,7 +56,7 @@ def _exponentiate(rows, m, low, high, top):
 
 @no_type_check
 @njit(cache=True, fastmath={"contract", "reassoc"})
-def _raise_two(rows, m, low, high, sight):
+def raise_two(rows, m, low, high, sight):
     """Replace s = rows[m] by 2^s where it is seen and by 0 elsewhere, and return its sum."""
     first, last = U(sight[0]), U(sight[1])
     for j in range(low, first):
@@ -134,7 +134,7 @@ def _weigh_pair(rows, v, low, high, i, twin, part, part_twin, out):
 
 @no_type_check
 @njit(cache=True)
-def _sight(i, n, causal, window):
+def sight_of(i, n, causal, window):
     """Return the stretch of tokens that token i sees."""
     low, high = 0, n
     if causal:
@@ -147,7 +147,7 @@ def _sight(i, n, causal, window):
 
 @no_type_check
 @njit(cache=True, fastmath=FAST)
-def _shape_scores(rows, m, low, high, sight, slope, i, unnormalised):
+def shape_scores(rows, m, low, high, sight, slope, i, unnormalised):
     """Hide what token i does not see, add its biases, and return what to shift its scores by."""
     for j in range(low, sight[0]):
         rows[m, j] = -math.inf
@@ -216,21 +216,22 @@ def _mix_pairs(q, k, v, scale, slope, causal, window, unnormalised, begin, end, 
     factor, base_two = q.dtype.type(scale), q.dtype.type(scale * LOG2E)
     for i in range(begin, end, 2):
         twin = min(i + 1, end - 1)
-        sight, sight_twin = _sight(i, n, causal, window), _sight(twin, n, causal, window)
+        sight = sight_of(i, n, causal, window)
+        sight_twin = sight_of(twin, n, causal, window)
         low, high = sight[0], sight_twin[1]
         square = 0.0
         for a in range(r):
             square += q[a, i] * q[a, i] + q[a, twin] * q[a, twin]
         if slope == 0.0 and reach * math.sqrt(square) < small:
             _score_pair(q, U(i), U(twin), k, base_two, U(low), U(high), rows)
-            total = _raise_two(rows, U(0), U(low), U(high), sight)
-            total_twin = _raise_two(rows, U(1), U(low), U(high), sight_twin)
+            total = raise_two(rows, U(0), U(low), U(high), sight)
+            total_twin = raise_two(rows, U(1), U(low), U(high), sight_twin)
         else:
             _score_pair(q, U(i), U(twin), k, factor, U(low), U(high), rows)
-            top = _shape_scores(rows, 0, low, high, sight, slope, i, unnormalised)
-            top_twin = _shape_scores(rows, 1, low, high, sight_twin, slope, twin, unnormalised)
-            total = _exponentiate(rows, U(0), U(low), U(high), top)
-            total_twin = _exponentiate(rows, U(1), U(low), U(high), top_twin)
+            top = shape_scores(rows, 0, low, high, sight, slope, i, unnormalised)
+            top_twin = shape_scores(rows, 1, low, high, sight_twin, slope, twin, unnormalised)
+            total = exponentiate(rows, U(0), U(low), U(high), top)
+            total_twin = exponentiate(rows, U(1), U(low), U(high), top_twin)
         if unnormalised:
             total = total_twin = float(n)
         _weigh_pair(rows, v, U(low), U(high), U(i), U(twin), 1.0 / total, 1.0 / total_twin, out)

@@ -2,15 +2,16 @@
 
 Enters: queries, keys and values of all heads. Leaves: sum_j p_ij v_j, by one of three ways that
 compute the same: compiled loops for narrow heads, which beat matrix products up to 16 coordinates;
-`scaled_dot_product_attention` at once where every token sees every other; the same in blocks of
-rows where tokens are hidden, which skips what nobody sees. Memory is linear in the tokens.
+compiled blocks of rows around two matrix products for wide ones; where gradients are wanted,
+`scaled_dot_product_attention`. Each skips what nobody sees; memory is linear in the tokens.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cache, cached_property
 from itertools import pairwise
 
@@ -19,15 +20,23 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from orbitlens.simulate import loops
+from orbitlens.simulate import blocks, loops
 from orbitlens.simulate.system import Mask, System
 from orbitlens.workers import torch_threads
 
 NARROW = 16  # widest head that the compiled loops take
-BLOCK = 128  # rows that are mixed together where tokens are hidden
+BLOCK = 128  # rows that torch mixes together where tokens are hidden
 WORTH_A_THREAD = 50_000  # pairs of tokens
 
 Headed = Float[Tensor, "heads tokens d_head"]
+
+
+class Way(StrEnum):
+    """Who does the arithmetic."""
+
+    LOOPS = "loops"  # compiled, tokens as columns
+    BLOCKS = "blocks"  # compiled, tokens as rows
+    TORCH = "torch"  # has gradients
 
 
 @dataclass(frozen=True)
@@ -39,8 +48,9 @@ class Mixing:
     window: int | None
     unnormalised: bool
     slopes: Float[Tensor, " heads"] | None  # ALiBi's, times beta
-    compiled: bool  # narrow heads may go to the compiled loops, which have no gradients
+    way: Way
     n_threads: int = field(default_factory=lambda: torch.get_num_threads())
+    _kept: dict[str, Tensor] = field(default_factory=dict)
 
     @cached_property
     def _band(self) -> Bool[Tensor, "block band"]:
@@ -52,32 +62,36 @@ class Mixing:
     def of(cls, system: System, n_tokens: int, *, compiled: bool) -> "Mixing":
         """Read off a system how its tokens mix."""
         slopes = system.alibi_slopes
+        fitting = Way.LOOPS if system.d_head <= NARROW else Way.BLOCKS
         return cls(
             n_tokens=n_tokens,
             mask=system.mask,
             window=system.window,
             unnormalised=system.unnormalised,
             slopes=None if slopes is None else system.beta * slopes,
-            compiled=compiled and system.d_head <= NARROW,
+            way=fitting if compiled else Way.TORCH,
         )
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep torch to one thread while the loops have theirs.
+        """Keep torch to one thread while compiled code has its own.
 
         After a product torch's threads spin for milliseconds before they sleep, and would take the
-        cores that the loops are to run on.
+        cores that the others are to run on.
         """
-        if not self.compiled or self.n_threads == 1:
+        if self.way is Way.TORCH or self.n_threads == 1:
             yield
             return
         with torch_threads(1):
             yield
 
     def __call__(self, q: Headed, k: Headed, v: Headed, scale: float) -> Headed:
-        """Return what every token takes up, in each head; scores are scale q k + slope (j - i)."""
-        if self.compiled:
-            return self._in_loops(q, k, v, scale)
+        """Return what every token takes up, in each head; scores are scale q k + slope (j - i).
+
+        Compiled ways write it where the next call will write: use it before.
+        """
+        if self.way is not Way.TORCH:
+            return self._compiled(q, k, v, scale)
         if self.unnormalised:
             return self._in_blocks(lambda rows, seen: self._exponential(q, k, v, scale, rows, seen))
         if self.slopes is not None and scale > 0:
@@ -136,32 +150,52 @@ class Mixing:
         shift = self.n_tokens - rows.start
         return self._band[: rows.stop - rows.start, seen.start + shift : seen.stop + shift]
 
-    def _in_loops(self, q: Headed, k: Headed, v: Headed, scale: float) -> Headed:
-        columns = [_columns(x) for x in (q, k, v)]
-        out = torch.empty_like(columns[0])
-        arrays = [x.numpy() for x in (*columns, out)]
+    def _compiled(self, q: Headed, k: Headed, v: Headed, scale: float) -> Headed:
+        narrow = self.way is Way.LOOPS
+        given = [_columns(x) if narrow else x.contiguous() for x in (q, k, v)]
+        out = self.buffer("mixed", given[0].shape, q.dtype)
+        arrays = [x.numpy() for x in (*given, out)]
+        size = 0 if narrow else blocks.ROWS * self.n_tokens
+        scores = self.buffer("scores", (self.n_threads, size), q.dtype).numpy()
         slopes = torch.zeros(len(q)) if self.slopes is None else self.slopes
-        causal, window = self.mask is Mask.CAUSAL, self.window or 0
+        how = (
+            scale,
+            slopes.double().numpy(),
+            self.mask is Mask.CAUSAL,
+            self.window or 0,
+            self.unnormalised,
+        )
 
-        def run(rows: tuple[int, int]) -> None:
-            loops.mix_heads(
-                *arrays[:3],
-                q.shape[-1],
-                scale,
-                slopes.double().numpy(),
-                causal,
-                window,
-                self.unnormalised,
-                *rows,
-                arrays[3],
-            )
+        def run(worker: int, begin: int, end: int) -> None:
+            if narrow:
+                loops.mix_heads(*arrays[:3], q.shape[-1], *how, begin, end, arrays[3])
+            else:
+                blocks.mix_heads(*arrays[:3], *how, begin, end, scores[worker], arrays[3])
 
-        parts = self._parts(len(q))
-        if len(parts) == 1:
-            run(parts[0])
-        else:
-            list(_threads(self.n_threads).map(run, parts))
-        return out[:, : v.shape[-1]].mT
+        self.share(run, n_heads=len(q))
+        return out[:, : v.shape[-1]].mT if narrow else out
+
+    def buffer(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Return memory that stays: what is given back after each use is slow to get again."""
+        kept = self._kept.get(name)
+        if kept is None or kept.shape != tuple(shape) or kept.dtype != dtype:
+            kept = self._kept[name] = torch.empty(tuple(shape), dtype=dtype)
+        return kept
+
+    def share(self, run: Callable[[int, int, int], None], n_heads: int = 1) -> None:
+        """Do all rows of so many heads: `run(worker, begin, end)`, this thread a worker as well."""
+        parts = self._parts(n_heads)
+        waiting = iter(parts[::-1])  # of a causal mask the last rows see most
+
+        def work(worker: int) -> None:
+            for begin, end in waiting:  # a list's next item is taken by one thread only
+                run(worker, begin, end)
+
+        n_workers = min(self.n_threads, len(parts))
+        others = [_threads(self.n_threads).submit(work, each) for each in range(1, n_workers)]
+        work(0)
+        for other in others:
+            other.result()
 
     def _parts(self, n_heads: int) -> list[tuple[int, int]]:
         """Cut the rows of all heads into parts for the threads; causal rows differ in length."""

@@ -10,6 +10,7 @@ from enum import StrEnum
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
 from orbitlens._types import Tokens
@@ -20,6 +21,8 @@ from orbitlens.trajectory import Status, Trajectory
 ESCAPE = math.log(1e6)  # growth of the largest token at which it is said to have run away
 CLUSTER = 1e-3  # tokens this close, in units of the cloud's first size, are one cluster
 TREND = math.log(2)  # change of size that makes a trend
+
+Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,72 +54,86 @@ def cluster_labels(tokens: Tokens, radius: float) -> Int[Tensor, " tokens"]:
 
 def count_clusters(tokens: Tokens, radius: float) -> int:
     """Return the number of clusters at a gap of `radius`."""
-    return int(cluster_labels(tokens, radius).max().item()) + 1
+    return _count(tokens.double().numpy(), radius)
 
 
 def log_sizes(
     tokens: Float[Tensor, "steps tokens d_model"], log_scale: Float[Tensor, " steps"]
 ) -> Float[Tensor, " steps"]:
     """Return the logarithm of the largest token's length at each moment."""
-    return tokens.norm(dim=-1).amax(dim=-1).clamp(min=1e-300).log() + log_scale
+    return torch.from_numpy(_log_sizes(tokens.numpy(), log_scale.numpy()))
 
 
 def describe_end(geometry: Geometry, times: Tensor, tokens: Tensor, log_scale: Tensor) -> End:
     """Read off a trajectory's saved moments how it ended."""
-    sizes = log_sizes(tokens, log_scale)
-    first = max(sizes[0].item(), 0.0)
-    if geometry is Geometry.FREE and sizes[-1].item() - first > ESCAPE:
-        when = times[int((sizes - first > ESCAPE).nonzero()[0])].item()
-        return End(status=Status.DIVERGED, time=when, n_clusters=_clusters(tokens[-1], geometry))
-    if log_scale[-1].item() != 0.0:  # on its way out, in the scaled chart: nothing is at rest
-        n_clusters = _clusters(tokens[-1], geometry)
-        return End(status=Status.FINISHED, time=times[-1].item(), n_clusters=n_clusters)
-    return _resting_end(geometry, times, tokens)
+    # In NumPy: on a few small tokens an operation of torch takes longer than a step of the flow.
+    moments, x, scale = times.numpy(), tokens.double().numpy(), log_scale.numpy()
+    sizes = _log_sizes(x, scale)
+    first = max(float(sizes[0]), 0.0)
+    if geometry is Geometry.FREE and sizes[-1] - first > ESCAPE:
+        when = float(moments[np.argmax(sizes - first > ESCAPE)])
+        return End(status=Status.DIVERGED, time=when, n_clusters=_clusters(x[-1]))
+    if scale[-1] != 0.0:  # on its way out, in the scaled chart: nothing is at rest
+        n_clusters = _clusters(x[-1])
+        return End(status=Status.FINISHED, time=float(moments[-1]), n_clusters=n_clusters)
+    return _resting_end(geometry, moments, x)
 
 
-def _radius(start: Tokens, geometry: Geometry) -> float:
+def _lengths(x: Array) -> Array:
+    return np.sqrt(np.einsum("...d,...d->...", x, x))
+
+
+def _log_sizes(x: Array, log_scale: Array) -> Array:
+    return np.log(np.maximum(_lengths(x).max(axis=-1), 1e-300)) + log_scale
+
+
+def _count(x: Array, radius: float) -> int:
+    return int(flood(np.ascontiguousarray(x), radius).max()) + 1
+
+
+def _radius(start: Array, geometry: Geometry) -> float:
     if geometry is not Geometry.FREE:
         return CLUSTER
-    spread = (start - start.mean(dim=0)).norm(dim=-1).max().item()
-    size = start.norm(dim=-1).max().item()
+    spread = float(_lengths(start - start.mean(axis=0)).max())
+    size = float(_lengths(start).max())
     if spread > 1e-12 * size:
         return CLUSTER * spread
     return CLUSTER * size if size > 0 else CLUSTER  # tokens that start as one
 
 
-def _directions(x: Tokens, geometry: Geometry) -> Tokens:
+def _directions(x: Array, geometry: Geometry) -> Array:
     """Return what clusters: directions where normalisation makes length irrelevant."""
-    return x if geometry is Geometry.FREE else x / x.norm(dim=-1, keepdim=True).clamp(min=1e-300)
+    return x if geometry is Geometry.FREE else x / np.maximum(_lengths(x), 1e-300)[:, None]
 
 
-def _clusters(x: Tokens, geometry: Geometry) -> int:
-    size = x.norm(dim=-1).max().item()
-    return count_clusters(x, CLUSTER * size) if size > 0 else 1
+def _clusters(x: Array) -> int:
+    size = float(_lengths(x).max())
+    return _count(x, CLUSTER * size) if size > 0 else 1
 
 
-def _resting_end(geometry: Geometry, times: Tensor, tokens: Tensor) -> End:
+def _resting_end(geometry: Geometry, times: Array, tokens: Array) -> End:
     """Look for the moment from which on tokens sat still in as many clusters as at the end."""
     n = tokens.shape[1]
     radius = _radius(tokens[0], geometry)
     last = _directions(tokens[-1], geometry)
-    clusters = count_clusters(last, radius)
-    finished = End(status=Status.FINISHED, time=times[-1].item(), n_clusters=clusters)
+    clusters = _count(last, radius)
+    finished = End(status=Status.FINISHED, time=float(times[-1]), n_clusters=clusters)
     if clusters == n and n > 1:
         return finished
-    gaps = torch.stack([(_directions(x, geometry) - last).norm(dim=-1).max() for x in tokens])
-    moving = (gaps > radius).nonzero()
+    gaps = [_lengths(_directions(x, geometry) - last).max() for x in tokens]
+    moving = np.flatnonzero(np.array(gaps) > radius)
     settled = int(moving[-1]) + 1 if len(moving) else 0
     if settled >= len(times) - 1 and len(times) > 2:
         return finished
     status = Status.CONVERGED if clusters == 1 else Status.COLLAPSED
-    return End(status=status, time=times[settled].item(), n_clusters=clusters)
+    return End(status=status, time=float(times[settled]), n_clusters=clusters)
 
 
 def fate(trajectory: Trajectory) -> Fate:
     """Return where the cloud's size went: doubled and growing, halved and shrinking, or neither."""
-    sizes = log_sizes(trajectory.unit_tokens, trajectory.log_scale)
-    change = (sizes[-1] - sizes[0]).item()
-    slope = (sizes[-1] - sizes[-2]).item() if len(sizes) > 1 else 0.0
+    sizes = _log_sizes(trajectory.unit_tokens.numpy(), trajectory.log_scale.numpy())
+    change = sizes[-1] - sizes[0]
+    slope = sizes[-1] - sizes[-2] if len(sizes) > 1 else 0.0
     if trajectory.status is Status.DIVERGED or (change > TREND and slope > 0):
         return Fate.DIVERGING
     if change < -TREND and slope <= 0:
