@@ -166,12 +166,11 @@ class Mixing:
             self.unnormalised,
         )
 
-        def run(worker: int, begin: int, end: int) -> None:
-            if narrow:
-                loops.mix_heads(*arrays[:3], q.shape[-1], *how, begin, end, arrays[3])
-            else:
-                blocks.mix_heads(*arrays[:3], *how, begin, end, scores[worker], arrays[3])
-
+        q_k_v, width, mixed = arrays[:3], q.shape[-1], arrays[3]
+        if narrow:
+            run = lambda _, *rows: loops.mix_heads(*q_k_v, width, *how, *rows, mixed)  # noqa: E731
+        else:
+            run = lambda i, *rows: blocks.mix_heads(*q_k_v, *how, *rows, scores[i], mixed)  # noqa: E731
         self.share(run, n_heads=len(q))
         return out[:, : v.shape[-1]].mT if narrow else out
 
@@ -186,14 +185,12 @@ class Mixing:
         """Do all rows of so many heads: `run(worker, begin, end)`, this thread a worker as well."""
         parts = self._parts(n_heads)
         waiting = iter(parts[::-1])  # of a causal mask the last rows see most
-
-        def work(worker: int) -> None:
-            for begin, end in waiting:  # a list's next item is taken by one thread only
-                run(worker, begin, end)
-
         n_workers = min(self.n_threads, len(parts))
-        others = [_threads(self.n_threads).submit(work, each) for each in range(1, n_workers)]
-        work(0)
+        others = [
+            _threads(self.n_threads).submit(_work, run, waiting, each)
+            for each in range(1, n_workers)
+        ]
+        _work(run, waiting, 0)
         for other in others:
             other.result()
 
@@ -231,6 +228,13 @@ def _may_see(
 ) -> Bool[Tensor, "rows columns"]:
     visible = offsets >= 0 if mask is Mask.CAUSAL else torch.ones_like(offsets, dtype=torch.bool)
     return visible if window is None else visible & (offsets.abs() < window)
+
+
+def _work(
+    run: Callable[[int, int, int], None], waiting: Iterator[tuple[int, int]], worker: int
+) -> None:
+    for begin, end in waiting:  # a list's next item is taken by one thread only
+        run(worker, begin, end)
 
 
 @cache
