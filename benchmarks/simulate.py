@@ -460,9 +460,9 @@ def limit(problem: Problem) -> dict[str, float]:
     q, k, v = (x @ torch.from_numpy(a[w].astype(np.float64)) for w in ("w_q", "w_k", "w_v"))
     s = torch.empty(len(q), problem.n, problem.n, dtype=torch.float64)
     out = torch.empty_like(v)
-    times = time_in_turns(
+    times = time_in_turns({"evaluation": lambda: field(x)}, repeats=20)  # torch's threads spin on
+    times |= time_in_turns(
         {
-            "evaluation": lambda: field(x),
             "products": lambda: (torch.matmul(q, k.mT, out=s), torch.matmul(s, v, out=out)),
             "exponentials": lambda: torch.exp(s.clamp_(-1, 1), out=s),
         },
@@ -481,6 +481,31 @@ GOALS: dict[str, list[tuple[str, float]]] = {
     "P4": [("best peer", 5.0)],
     "P5": [("best peer", 2.0)],
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What became of one goal."""
+
+    against: str
+    goal: float
+    peer: str | None  # the fastest that counts
+    ratio: float | None  # its time divided by ours
+    met: bool
+
+
+def outcomes(problem: Problem, results: list[Result]) -> list[Outcome]:
+    """Compare with each goal's peers; one that misses the accuracy, ours included, counts not."""
+    mine, found = results[0], []
+    peers = [r for r in results[1:] if r.rtol is not None and r.counts(problem.accuracy)]
+    for against, goal in GOALS[problem.name]:
+        fit = [r for r in peers if against == "best peer" or r.solver.startswith(against)]
+        best = min(fit, key=lambda r: r.wall, default=None)
+        ratio = None if best is None else best.wall / mine.wall
+        met = ratio is not None and ratio >= goal and mine.counts(problem.accuracy)
+        peer = None if best is None else best.solver
+        found.append(Outcome(against=against, goal=goal, peer=peer, ratio=ratio, met=met))
+    return found
 
 
 def show(problem: Problem, results: list[Result]) -> bool:
@@ -503,22 +528,19 @@ def show(problem: Problem, results: list[Result]) -> bool:
     if not met:
         print("- orbitlens misses the accuracy: no goal is met.")
         return False
-    peers = [r for r in results[1:] if r.rtol is not None and r.counts(problem.accuracy)]
-    for name, goal in GOALS[problem.name]:
-        fit = [r for r in peers if name == "best peer" or r.solver.startswith(name)]
-        if not fit:
-            print(f"- {name}: none that counts.")
+    for outcome in outcomes(problem, results):
+        if outcome.ratio is None:
+            print(f"- {outcome.against}: none that counts.")
             continue
-        best = min(fit, key=lambda r: r.wall)
-        ratio = best.wall / mine.wall
-        met = met and ratio >= goal
-        word = "met" if ratio >= goal else "MISSED"
-        print(f"- against {name} ({best.solver}): {ratio:.2f} times as fast; goal {goal:g}: {word}")
+        met = met and outcome.met
+        print(
+            f"- against {outcome.against} ({outcome.peer}): {outcome.ratio:.2f} times as fast; "
+            f"goal {outcome.goal:g}: {'met' if outcome.met else 'MISSED'}"
+        )
     return met
 
 
-def show_limit(problem: Problem) -> bool:
-    times = limit(problem)
+def show_limit(problem: Problem, times: dict[str, float]) -> bool:
     share = times["products"] / times["evaluation"]
     both = (times["products"] + times["exponentials"]) / times["evaluation"]
     goal = 0.65 if problem.name == "P3" else 0.0
@@ -573,9 +595,15 @@ def main() -> int:
                     f"- NumPy Euler, step {step}: relative error "
                     f"{error_of(euler(problem, arrays, step), exact):.1e}"
                 )
+        row = {
+            "problem": asdict(problem),
+            "results": [asdict(result) for result in results],
+            "goals": [asdict(outcome) for outcome in outcomes(problem, results)],
+        }
         if problem.n_systems == 1 and not problem.single:
-            met = show_limit(problem) and met
-        rows.append({"problem": asdict(problem), "results": [asdict(result) for result in results]})
+            row["evaluation"] = limit(problem)
+            met = show_limit(problem, row["evaluation"]) and met
+        rows.append(row)
         if arguments.json:
             arguments.json.write_text(json.dumps({"about": about, "problems": rows}, indent=1))
     print(f"\nload at the end {os.getloadavg()[0]:.1f}")

@@ -461,7 +461,7 @@ def test_steps_that_fail_by_rounding_go_on_in_float64():
     noisy = run(system, tokens, 0.7, rtol=1e-6, single=True, scaled_chart=False)
     assert NOISE in [event.what for event in noisy.events]
     exact = run(system, tokens, 0.7, rtol=1e-9, scaled_chart=False)
-    assert relative_error(noisy.final, exact.final) < 1e-3
+    assert relative_error(noisy.final, exact.final) < 5e-3
 
 
 def test_float32_refuses_what_it_cannot_do():

@@ -1,4 +1,4 @@
-"""simulate: a System and tokens -> Trajectory, by SciPy's adaptive pairs or fixed steps.
+"""simulate: a System and tokens -> Trajectory, by adaptive pairs or fixed steps.
 
 Enters: a `System`, tokens, a time. Leaves: a `Trajectory` whose status says what happened. DOP853
 needs the fewest evaluations from 1e-5 down, a 5(4) pair above; fixed-step methods are there to be

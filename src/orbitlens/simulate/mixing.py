@@ -9,7 +9,7 @@ compiled blocks of rows around two matrix products for wide ones; where gradient
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache, cached_property
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from orbitlens.simulate import blocks, loops
 from orbitlens.simulate.system import Mask, System
-from orbitlens.workers import torch_threads
+from orbitlens.workers import numpy_threads, torch_threads
 
 NARROW = 16  # widest head that the compiled loops take
 BLOCK = 128  # rows that torch mixes together where tokens are hidden
@@ -74,15 +74,16 @@ class Mixing:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep torch to one thread while compiled code has its own.
+        """Keep torch, and in blocks NumPy's products, to one thread: compiled code has its own.
 
-        After a product torch's threads spin for milliseconds before they sleep, and would take the
+        After a product their threads spin for milliseconds before they sleep, and would take the
         cores that the others are to run on.
         """
-        if self.way is Way.TORCH or self.n_threads == 1:
+        if self.way is Way.TORCH:
             yield
             return
-        with torch_threads(1):
+        products = numpy_threads(1) if self.way is Way.BLOCKS else nullcontext()
+        with torch_threads(1), products:
             yield
 
     def __call__(self, q: Headed, k: Headed, v: Headed, scale: float) -> Headed:
