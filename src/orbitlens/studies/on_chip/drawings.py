@@ -6,9 +6,6 @@ Members are read by name, in memory, one small picture at a time; nothing is unp
 
 import io
 import re
-import zipfile
-import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -20,26 +17,17 @@ from torch import Tensor
 from torch.nn import functional
 
 from orbitlens.errors import InputError, MissingPackageError
+from orbitlens.studies.archive import DAMAGE, Archive, open_archive
 
 SMALL = ("omniglot_small1.zip", "omniglot_small2.zip")
 RUNS = "omniglot_oneshot_runs.zip"
 SIDE = 105  # pixels of an Omniglot picture
 KEPT = 35  # pixels of what is kept of it
-MOST_MEMBERS, MOST_BYTES = 50_000, 100_000  # of a zip file; of a member
 N_DRAWERS = 20
 PATH = re.compile(r"images_background_small[12]/([^/]+)/(character\d+)/\d+_(\d+)\.png")
 LABELS = re.compile(r"(run\d\d)/class_labels\.txt")
 FALLBACK = "Leave --data out to use rendered glyphs instead."
-# What Python's and Pillow's readers raise for a damaged or foreign file.
-DAMAGE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    OSError,
-    RuntimeError,
-    NotImplementedError,
-    SyntaxError,
-    ValueError,
-)
+BOUNDS = {"most_members": 50_000, "most_bytes": 100_000}
 
 Pictures = Float[Tensor, "classes drawings height width"]
 
@@ -79,14 +67,14 @@ def omniglot(files: tuple[Path, ...]) -> Drawings:
     """
     found: dict[tuple[str, str], dict[int, Tensor]] = {}
     for file in files:
-        with _opened(file) as archive:
-            matches = [(m, name) for name in _names(archive, file) if (m := PATH.fullmatch(name))]
+        with open_archive(file, **BOUNDS, advice=FALLBACK) as archive:
+            matches = [(m, name) for name in archive.names if (m := PATH.fullmatch(name))]
             if not matches:
-                raise _foreign(file, archive, "images_background_small1/Greek/character01/….png")
+                raise _foreign(archive, "images_background_small1/Greek/character01/….png")
             for match, name in matches:
                 character, drawer = (match[1], match[2]), int(match[3])
                 if drawer not in found.setdefault(character, {}):
-                    found[character][drawer] = _shrunk(_picture(archive, name, file))
+                    found[character][drawer] = _shrunk(_picture(archive, name))
     complete = {key: drawn for key, drawn in sorted(found.items()) if len(drawn) >= N_DRAWERS}
     if len({alphabet for alphabet, _ in complete}) < 3:
         raise InputError(
@@ -117,25 +105,25 @@ def oneshot_runs(file: Path) -> tuple[OneShotRun, ...]:
     Raises:
         InputError: the file is broken, or is something else.
     """
-    with _opened(file) as archive:
-        names = [m for name in _names(archive, file) if (m := LABELS.fullmatch(name))]
+    with open_archive(file, **BOUNDS, advice=FALLBACK) as archive:
+        names = [m for name in archive.names if (m := LABELS.fullmatch(name))]
         if not names:
-            raise _foreign(file, archive, "run01/class_labels.txt")
-        return tuple(_run(archive, match, file) for match in sorted(names, key=lambda m: m[1]))
+            raise _foreign(archive, "run01/class_labels.txt")
+        return tuple(_run(archive, match) for match in sorted(names, key=lambda m: m[1]))
 
 
-def _run(archive: zipfile.ZipFile, labels: re.Match[str], file: Path) -> OneShotRun:
-    lines = _read(archive, labels[0], file).decode("ascii", errors="replace").splitlines()
+def _run(archive: Archive, labels: re.Match[str]) -> OneShotRun:
+    lines = archive.read(labels[0]).decode("ascii", errors="replace").splitlines()
     pairs = [tuple(line.split()) for line in lines if line.strip()]
     if not pairs or any(len(pair) != 2 for pair in pairs):
-        raise InputError(
-            f"{file}: {labels[0]} holds {lines[:1]}; expected lines of a test picture and a "
-            f"training picture. {FALLBACK}"
+        raise archive.refusal(
+            f"{labels[0]} holds {lines[:1]}; expected lines of a test picture and a training "
+            "picture"
         )
     classes = sorted({taught for _, taught in pairs})
     return OneShotRun(
-        taught=torch.stack([_picture(archive, name, file) for name in classes]),
-        asked=torch.stack([_picture(archive, name, file) for name, _ in pairs]),
+        taught=torch.stack([_picture(archive, name) for name in classes]),
+        asked=torch.stack([_picture(archive, name) for name, _ in pairs]),
         answers=torch.tensor([classes.index(taught) for _, taught in pairs]),
     )
 
@@ -143,50 +131,15 @@ def _run(archive: zipfile.ZipFile, labels: re.Match[str], file: Path) -> OneShot
 # --- reading ---------------------------------------------------------------------------------
 
 
-def _opened(file: Path) -> zipfile.ZipFile:
-    try:
-        return zipfile.ZipFile(file)
-    except DAMAGE as error:
-        raise InputError(
-            f"{file}: not a zip file that can be read ({error}). Expected Omniglot's. {FALLBACK}"
-        ) from error
-
-
-def _names(archive: zipfile.ZipFile, file: Path) -> Iterator[str]:
-    members = archive.infolist()
-    if len(members) > MOST_MEMBERS:
-        raise InputError(
-            f"{file}: {len(members)} members; expected {MOST_MEMBERS} at most. {FALLBACK}"
-        )
-    return (member.filename for member in members if not member.is_dir())
-
-
-def _foreign(file: Path, archive: zipfile.ZipFile, expected: str) -> InputError:
-    found = archive.namelist()
+def _foreign(archive: Archive, expected: str) -> InputError:
+    found = archive.names
     first = f", the first of them {found[0]!r}" if found else ""
-    return InputError(
-        f"{file}: {len(found)} members{first}; expected Omniglot's, such as {expected}. {FALLBACK}"
-    )
+    return archive.refusal(f"{len(found)} members{first}; expected Omniglot's, such as {expected}")
 
 
-def _read(archive: zipfile.ZipFile, name: str, file: Path) -> bytes:
-    try:
-        member = archive.getinfo(name)
-        if member.file_size > MOST_BYTES:
-            raise InputError(
-                f"{file}: {name} has {member.file_size} bytes; expected {MOST_BYTES} at most. "
-                f"{FALLBACK}"
-            )
-        return archive.read(member)
-    except KeyError as error:
-        raise InputError(f"{file}: {name} is named but not there. {FALLBACK}") from error
-    except DAMAGE as error:
-        raise InputError(f"{file}: {name} cannot be read ({error}). {FALLBACK}") from error
-
-
-def _picture(archive: zipfile.ZipFile, name: str, file: Path) -> Float[Tensor, "height width"]:
+def _picture(archive: Archive, name: str) -> Float[Tensor, "height width"]:
     """Return the ink of one picture: 1 where it is black."""
-    content = _read(archive, name, file)
+    content = archive.read(name)
     try:
         from PIL import Image
     except ImportError as error:
@@ -196,13 +149,12 @@ def _picture(archive: zipfile.ZipFile, name: str, file: Path) -> Float[Tensor, "
     try:
         with Image.open(io.BytesIO(content), formats=("PNG",)) as image:
             if image.size != (SIDE, SIDE):  # before anything is decoded
-                raise InputError(
-                    f"{file}: {name} is {image.size[0]} x {image.size[1]} pixels; expected "
-                    f"{SIDE} x {SIDE}. {FALLBACK}"
+                raise archive.refusal(
+                    f"{name} is {image.size[0]} x {image.size[1]} pixels; expected {SIDE} x {SIDE}"
                 )
             return torch.from_numpy(np.asarray(image.convert("L")) < 128).float()
-    except DAMAGE as error:
-        raise InputError(f"{file}: {name} is no picture ({error}). {FALLBACK}") from error
+    except (*DAMAGE, SyntaxError) as error:  # what Pillow's reader raises
+        raise archive.refusal(f"{name} is no picture ({error})") from error
 
 
 def _shrunk(ink: Float[Tensor, "height width"]) -> Float[Tensor, "small small"]:
