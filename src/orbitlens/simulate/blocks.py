@@ -7,7 +7,6 @@ core's own cache while tokens are not too many. Nothing holds the interpreter's 
 can be shared out to threads, which then must each have the products to themselves.
 """
 
-import math
 from typing import NamedTuple, no_type_check
 
 import numpy as np
@@ -18,6 +17,7 @@ from orbitlens.simulate.loops import (
     FAST,
     U,
     exponentiate,
+    longest_column,
     raise_two,
     shape_scores,
     sight_of,
@@ -65,20 +65,6 @@ def project_rows(x, how, shrink, begin, end, out):
 
 @no_type_check
 @njit(cache=True, fastmath=FAST)
-def _longest_row(x):
-    """Return the largest length of a row, NaN if anything in it is NaN."""
-    largest = total = zero = x.dtype.type(0)
-    for i in range(U(x.shape[0])):
-        square = zero
-        for a in range(U(x.shape[1])):
-            square += x[i, a] * x[i, a]
-        largest = max(largest, square)
-        total += square
-    return math.sqrt(largest) + 0.0 * total
-
-
-@no_type_check
-@njit(cache=True, fastmath=FAST)
 def _mix_block(q, k, v, scale, slope, causal, window, unnormalised, begin, end, reach, scores, out):
     """Write what the tokens begin ... end - 1 take up from the values of one head into `out`."""
     n, b = k.shape[0], end - begin
@@ -87,7 +73,8 @@ def _mix_block(q, k, v, scale, slope, causal, window, unnormalised, begin, end, 
     s = scores[: b * width].reshape(b, width)
     block = q[begin:end]
     small = SMALL if q.itemsize == 8 else SMALL_SINGLE
-    quick = slope == 0.0 and reach * _longest_row(block) < small  # NaN fails the test, stays NaN
+    largest = reach * longest_column(block.T)
+    quick = slope == 0.0 and largest < small  # NaN fails the test, and stays NaN
     np.dot(block * q.dtype.type(scale * LOG2E if quick else scale), k[low:high].T, s)
     part = np.empty(b, q.dtype)
     for m in range(b):
@@ -116,7 +103,7 @@ def mix_heads(q, k, v, scale, slopes, causal, window, unnormalised, begin, end, 
     n = q.shape[1]
     for h in range(begin // n, (end - 1) // n + 1):
         first, last = max(begin - h * n, 0), min(end - h * n, n)
-        reach = scale * _longest_row(k[h])
+        reach = scale * longest_column(k[h].T)
         for i in range(first, last, ROWS):
             _mix_block(
                 q[h],

@@ -97,7 +97,7 @@ def _score_pair(q, i, twin, k, scale, low, high, rows):
 
 @no_type_check
 @njit(cache=True, fastmath=FAST)
-def _longest_column(x):
+def longest_column(x):
     """Return the largest length of a column, NaN if anything in it is NaN."""
     largest = total = zero = x.dtype.type(0)
     for j in range(U(x.shape[1])):
@@ -245,10 +245,10 @@ def mix_rows(q, k, v, width, scale, slope, causal, window, unnormalised, begin, 
     Tokens are columns; a head's width is filled up with zeros to a multiple of LANES. Scores known
     to be small need no shift by the largest; narrow heads then take one pass over the tokens.
     """
-    reach = scale * _longest_column(k)
+    reach = scale * longest_column(k)
     if width <= LANES and slope == 0.0 and window == 0 and not causal:
         small = SMALL if q.itemsize == 8 else SMALL_SINGLE
-        if reach * _longest_column(q) < small:  # NaN fails the test, and stays NaN
+        if reach * longest_column(q) < small:  # NaN fails the test, and stays NaN
             base_two = q.dtype.type(scale * LOG2E)
             if width <= 2:
                 _mix_two(q, k, v, base_two, unnormalised, begin, end, out)
