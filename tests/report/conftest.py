@@ -137,7 +137,7 @@ class Visit:
         self.page.goto(Path(file).as_uri())
         self.wait("document.documentElement.dataset.ready === 'yes'")
 
-    def wait(self, condition, seconds=15):
+    def wait(self, condition, seconds=60):  # on a busy machine a picture takes its time
         """Wait until a condition holds; the page's policy forbids playwright's own way."""
         for _ in range(20 * seconds):
             if self.page.evaluate(f"Boolean({condition})"):
