@@ -129,8 +129,8 @@ def test_sums_are_those_of_the_tables():
     stages, y = random.standard_normal((13, 5000)), random.standard_normal(5000)
     weights = np.where(np.arange(13) % 3 == 0, 0.0, random.standard_normal(13))
     out = np.empty(5000)
-    move(y, stages, weights[:7], out)
-    assert np.abs(out - (y + weights[:7] @ stages[:7])).max() < 1e-13
+    move(y, stages, weights, 7, 0.5, out)
+    assert np.abs(out - (y + 0.5 * weights[:7] @ stages[:7])).max() < 1e-13
     estimators = random.standard_normal((2, 13))
     allowed = 0.1 + 0.01 * np.maximum(np.abs(y), np.abs(out))
     expected = (((estimators @ stages) / allowed) ** 2).sum(axis=1)

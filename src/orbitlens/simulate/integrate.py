@@ -80,8 +80,7 @@ def simulate(
     times = np.linspace(0.0, until, options.n_saved)
     run = _Run(system, start, times, options)
     if not options.method.is_adaptive or system.noise > 0:
-        with numpy_threads(1):  # attention has threads of its own
-            run.fixed()
+        run.fixed()
     elif (
         _eighth_order(options)
         and options.compiled
@@ -90,7 +89,7 @@ def simulate(
     ):
         run.compiled()
     else:
-        with numpy_threads(1):
+        with numpy_threads(1):  # attention has threads of its own
             run.adaptive()
     return run.trajectory()
 

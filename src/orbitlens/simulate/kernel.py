@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 from scipy.integrate import DOP853
 
 from orbitlens.simulate.loops import FAST, U, mix_rows
-from orbitlens.simulate.steps import last_two_alike
+from orbitlens.simulate.steps import (
+    GROW,
+    SAFETY,
+    SHRINK,
+    eighth_order_error,
+    last_two_alike,
+    move,
+)
 
 Array = NDArray[np.float64]
 LARGEST_LOGIT = 1e280  # beyond, attention is a choice of the largest score, and floats overflow
@@ -27,8 +34,6 @@ ON_SPHERE, UNIT_INPUT, UNIT_OUTPUT = 1, 2, 4
 
 _A = np.ascontiguousarray(DOP853.A)
 _B = np.ascontiguousarray(DOP853.B)
-_E3 = np.ascontiguousarray(DOP853.E3)
-_E5 = np.ascontiguousarray(DOP853.E5)
 _A_EXTRA = np.ascontiguousarray(DOP853.A_EXTRA)
 _D = np.ascontiguousarray(DOP853.D)
 
@@ -223,38 +228,6 @@ def _tidy(system, y, scaled, n):
 
 
 @no_type_check
-@njit(cache=True, fastmath=FAST)
-def _weighted(stages, weights, n_used, h, y, out):
-    """Write y + h sum_m weights[m] stages[m] into `out`."""
-    n = U(y.size)
-    for i in range(n):
-        out[i] = y[i]
-    for m in range(U(n_used)):
-        w = h * weights[m]
-        if w != 0.0:
-            for i in range(n):
-                out[i] += w * stages[m, i]
-
-
-@no_type_check
-@njit(cache=True, fastmath=FAST)
-def _error(stages, h, y, new, rtol, atol):
-    """Return DOP853's error of a step, relative to the tolerance."""
-    fifth, third = 0.0, 0.0
-    for i in range(U(y.size)):
-        e5, e3 = 0.0, 0.0
-        for m in range(U(N_STAGES + 1)):
-            e5 += _E5[m] * stages[m, i]
-            e3 += _E3[m] * stages[m, i]
-        size = atol + rtol * max(abs(y[i]), abs(new[i]))
-        fifth += (e5 / size) ** 2
-        third += (e3 / size) ** 2
-    if fifth == 0.0:
-        return 0.0
-    return abs(h) * fifth / math.sqrt((fifth + 0.01 * third) * y.size)
-
-
-@no_type_check
 @njit(cache=True)
 def _first_step(system, y, f, scaled, n, rtol, atol, until, scratch, work):
     """Return a first step from the size of the flow and of its change (Hairer II.4)."""
@@ -284,7 +257,7 @@ def _interpolant(system, stages, h, y, new, scaled, n, dense, scratch, work):
     """Fill the seven coefficient rows of DOP853's dense output over the last step."""
     size = y.size
     for m in range(3):
-        _weighted(stages, _A_EXTRA[m], N_STAGES + 1 + m, h, y, scratch)
+        move(y, stages, _A_EXTRA[m], N_STAGES + 1 + m, h, scratch)
         rate(system, scratch, scaled, n, stages[N_STAGES + 1 + m], work)
     for i in range(size):
         change = new[i] - y[i]
@@ -370,19 +343,19 @@ def integrate(system, start, t, times, scaled, n, rtol, max_steps, spread_limit)
             status = STUCK
             break
         for m in range(1, N_STAGES):
-            _weighted(stages, _A[m], m, h, y, scratch[0])
+            move(y, stages, _A[m], m, h, scratch[0])
             rate(system, scratch[0], scaled, n, stages[m], work)
-        _weighted(stages, _B, N_STAGES, h, y, new)
+        move(y, stages, _B, N_STAGES, h, new)
         rate(system, new, scaled, n, stages[N_STAGES], work)
         n_evaluations += N_STAGES
-        error = _error(stages, h, y, new, rtol, atol)
+        error = eighth_order_error(stages, h, y, new, rtol, atol)
         if not error < 1.0:  # NaN counts as too large
-            h *= max(0.2, 0.9 * error**-0.125) if error == error else 0.2
+            h *= max(SHRINK, SAFETY * error**-0.125) if error == error else SHRINK
             grew = False
             n_steps += 1
             continue
         n_steps += 1
-        factor = 10.0 if error == 0.0 else min(10.0, 0.9 * error**-0.125)
+        factor = GROW if error == 0.0 else min(GROW, SAFETY * error**-0.125)
         after = t + h if t + h < until * (1 - 1e-15) else until
         if n_saved < times.size and times[n_saved] < after:
             _interpolant(system, stages, h, y, new, scaled, n, dense, scratch[0], work)

@@ -155,9 +155,7 @@ class Mixing:
         narrow = self.way is Way.LOOPS
         given = [_columns(x) if narrow else x.contiguous() for x in (q, k, v)]
         out = self.buffer("mixed", given[0].shape, q.dtype)
-        arrays = [x.numpy() for x in (*given, out)]
-        size = 0 if narrow else blocks.ROWS * self.n_tokens
-        scores = self.buffer("scores", (self.n_threads, size), q.dtype).numpy()
+        q_k_v, mixed = [x.numpy() for x in given], out.numpy()
         slopes = torch.zeros(len(q)) if self.slopes is None else self.slopes
         how = (
             scale,
@@ -166,14 +164,14 @@ class Mixing:
             self.window or 0,
             self.unnormalised,
         )
-
-        q_k_v, width, mixed = arrays[:3], q.shape[-1], arrays[3]
         if narrow:
-            run = lambda _, *rows: loops.mix_heads(*q_k_v, width, *how, *rows, mixed)  # noqa: E731
-        else:
-            run = lambda i, *rows: blocks.mix_heads(*q_k_v, *how, *rows, scores[i], mixed)  # noqa: E731
-        self.share(run, n_heads=len(q))
-        return out[:, : v.shape[-1]].mT if narrow else out
+            width = q.shape[-1]
+            self.share(lambda _, *rows: loops.mix_heads(*q_k_v, width, *how, *rows, mixed), len(q))
+            return out[:, :width].mT
+        memory = self.buffer("scores", (self.n_threads, blocks.ROWS * self.n_tokens), q.dtype)
+        scores = memory.numpy()
+        self.share(lambda i, *rows: blocks.mix_heads(*q_k_v, *how, *rows, scores[i], mixed), len(q))
+        return out
 
     def buffer(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """Return memory that stays: what is given back after each use is slow to get again."""

@@ -1,4 +1,4 @@
-"""Steps of SciPy's adaptive pairs for large systems: its coefficients, sums that are compiled.
+"""Steps of SciPy's adaptive pairs: its coefficients, sums that are compiled.
 
 Enters: what SciPy's solvers take. Leaves: solvers that do as SciPy's do, in three things better. A
 stage's sum reads only what has a weight, once, where a product with the table of all stages takes
@@ -24,14 +24,15 @@ WELL_BELOW = 0.1  # of the tolerance: a larger error leaves no room to grow
 STRETCH = 2048  # coordinates summed together: they stay in the first cache
 
 Vector = NDArray[np.float64]
+_ESTIMATORS = np.stack([DOP853.E5, DOP853.E3])
 
 
 @no_type_check
 @njit(cache=True, fastmath=FAST)
-def _add_weighed(stages, weights, begin, end, out):
-    """Add the weighed stages to out[: end - begin]."""
-    for s in range(weights.size):
-        w = weights[s]
+def _add_weighed(stages, weights, n_used, h, begin, end, out):
+    """Add h sum_s weights_s stages_s to out[: end - begin]."""
+    for s in range(U(n_used)):
+        w = h * weights[s]
         if w != 0.0:
             row = stages[s]
             for i in range(U(begin), U(end)):
@@ -40,12 +41,12 @@ def _add_weighed(stages, weights, begin, end, out):
 
 @no_type_check
 @njit(cache=True, nogil=True)
-def move(y, stages, weights, out):
-    """Write y + sum_s weights_s stages_s into `out`."""
+def move(y, stages, weights, n_used, h, out):
+    """Write y + h sum_s weights_s stages_s, over the first `n_used` stages, into `out`."""
     for begin in range(0, y.size, STRETCH):
         end = min(begin + STRETCH, y.size)
         out[begin:end] = y[begin:end]
-        _add_weighed(stages, weights, begin, end, out[begin:end])
+        _add_weighed(stages, weights, n_used, h, begin, end, out[begin:end])
 
 
 @no_type_check
@@ -64,14 +65,24 @@ def _squares(wrong, y, y_new, begin, end, rtol, atol):
 def squared_errors(stages, estimators, y, y_new, rtol, atol):
     """Return, for each estimator, the sum of squares of errors in units of what is allowed."""
     totals = np.zeros(len(estimators))
-    wrong = np.empty(STRETCH)
+    wrong = np.empty(min(STRETCH, y.size))
     for begin in range(0, y.size, STRETCH):
         end = min(begin + STRETCH, y.size)
         for e in range(len(estimators)):
             wrong[:] = 0.0
-            _add_weighed(stages, estimators[e], begin, end, wrong)
+            _add_weighed(stages, estimators[e], estimators.shape[1], 1.0, begin, end, wrong)
             totals[e] += _squares(wrong, y, y_new, begin, end, rtol, atol)
     return totals
+
+
+@no_type_check
+@njit(cache=True, nogil=True)
+def eighth_order_error(stages, h, y, y_new, rtol, atol):
+    """Return DOP853's error of a step, relative to what is allowed: a mean of two estimates."""
+    fifth, third = squared_errors(stages, _ESTIMATORS, y, y_new, rtol, atol)
+    if fifth == 0.0:
+        return 0.0
+    return h * fifth / math.sqrt((fifth + 0.01 * third) * y.size)
 
 
 @no_type_check
@@ -91,6 +102,7 @@ class _Steps:
     """One step, for solvers that have SciPy's tables."""
 
     rounding = 0.0  # of a rate: root of the mean square, in units of what is allowed
+    spread: float  # what the estimate makes of rounding: the length of its weights
 
     def _step_impl(self: Any) -> tuple[bool, str | None]:
         left = self.t_bound - self.t
@@ -117,32 +129,28 @@ class _Steps:
         stages, y = self.K, np.empty_like(self.y)
         stages[0] = self.f
         for s in range(1, self.n_stages):
-            move(self.y, stages, h * self.A[s, :s], y)
+            move(self.y, stages, self.A[s], s, h, y)
             stages[s] = self.fun(self.t + h * self.C[s], y)
-        move(self.y, stages, h * self.B, y)
+        move(self.y, stages, self.B, self.n_stages, h, y)
         f = self.fun(self.t + h, y)
         stages[-1] = f
         return y, f
 
 
 class EighthOrder(_Steps, DOP853):
-    """DOP853, whose error is a mean of two estimates, of fifth and third order."""
-
-    def _error(self, h: float, y_new: Vector) -> float:
-        estimators = np.stack([self.E5, self.E3])
-        fifth, third = squared_errors(self.K, estimators, self.y, y_new, self.rtol, self.atol)
-        if fifth == 0 and third == 0:
-            return 0.0
-        return float(h * fifth / math.sqrt((fifth + 0.01 * third) * self.n))
+    """Dormand and Prince's method of order eight."""
 
     spread = float(np.linalg.norm(DOP853.E5))
+
+    def _error(self, h: float, y_new: Vector) -> float:
+        return float(eighth_order_error(self.K, h, self.y, y_new, self.rtol, self.atol))
 
 
 class FifthOrder(_Steps, RK45):
     """Dormand and Prince's pair of orders five and four."""
 
+    spread = float(np.linalg.norm(RK45.E))
+
     def _error(self, h: float, y_new: Vector) -> float:
         (square,) = squared_errors(self.K, self.E[None], self.y, y_new, self.rtol, self.atol)
         return h * math.sqrt(square / self.n)
-
-    spread = float(np.linalg.norm(RK45.E))
