@@ -92,12 +92,12 @@ $(VENV)/.backend: $(PINS) | $(VENV)/.python
 
 $(VENV)/.runtime: pyproject.toml $(PINS) $(VENV)/.backend
 	@echo "Installing orbitlens and its pinned dependencies (a few minutes the first time) ..."
-	@$(INSTALL) -e '.[measure,plot]'
+	@$(INSTALL) -e '.[measure,plot]' -e ./papers
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.runtime
 	@echo "Installing what the tests need ..."
-	@$(INSTALL) -e '.[test]'
+	@$(INSTALL) -e '.[test]' -e ./papers
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.test

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from orbitlens.checkpoint.load import load_checkpoint
-from orbitlens.measure.inputs import (
+from orbitlens.running.inputs import (
     Limits,
     id_batches,
     image_batches,
@@ -27,12 +27,12 @@ from orbitlens.measure.inputs import (
     shuffled,
     text_contexts,
 )
-from orbitlens.measure.metrics import cosine_clusters, mean_cosine, mean_squared_distance
-from orbitlens.measure.replay import iterate_block, noting_blocks
-from orbitlens.measure.steps import update_size
-from orbitlens.measure.surrogates import SURROGATES
-from orbitlens.measure.trace import TraceOptions, trace
-from orbitlens.model import fresh_twin, load_model
+from orbitlens.running.loading import fresh_twin, load_model
+from orbitlens.tracing.metrics import cosine_clusters, mean_cosine, mean_squared_distance
+from orbitlens.tracing.replay import iterate_block, noting_blocks
+from orbitlens.tracing.steps import update_size
+from orbitlens.tracing.surrogates import SURROGATES
+from orbitlens.tracing.trace import TraceOptions, trace
 
 CLOSURES = ("plain", "frozen", *SURROGATES)
 ATOMS = re.compile(r"\[[^\]]+\]|Br|Cl|>>|%\d{2}|[BCNOSPFIbcnosp]|[()=#+\-\\/:~@?>*$.]|\d")

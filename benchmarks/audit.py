@@ -16,13 +16,13 @@ import torch
 import transformers
 from _timing import machine, time_in_turns, time_once
 
-from orbitlens.model import load_model
-from orbitlens.symmetry.audit import AuditOptions, audit
-from orbitlens.symmetry.divergence import js_bits
-from orbitlens.symmetry.inputs import random_ids, text_inputs
-from orbitlens.symmetry.permutations import neighbour_swaps, shuffles
-from orbitlens.symmetry.sensitivity import Bench, compare, neighbour_effects
-from orbitlens.symmetry.subject import Cell, make_subject, run
+from orbitlens.order.audit import AuditOptions, audit
+from orbitlens.order.divergence import js_bits
+from orbitlens.order.inputs import random_ids, text_inputs
+from orbitlens.order.permutations import neighbour_swaps, shuffles
+from orbitlens.order.sensitivity import Bench, compare, neighbour_effects
+from orbitlens.order.subject import Cell, make_subject, run
+from orbitlens.running.loading import load_model
 
 SPEED_GOAL, SECONDS_GOAL, AGREE = 5.0, 30.0, 1e-5
 N_NAIVE = 4  # inputs that one call a permutation is timed on

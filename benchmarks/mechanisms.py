@@ -17,15 +17,15 @@ import torch
 from agreement import short
 
 from orbitlens.checkpoint.load import load_checkpoint
-from orbitlens.checkpoint.shipped import shipped_names, shipped_path
+from orbitlens.checkpoint.zoo import zoo_names, zoo_path
 from orbitlens.files import write_whole
-from orbitlens.lab import OrbitConfig, OrbitForCausalLM
 from orbitlens.lab.by_hand import induction_by_hand
-from orbitlens.measure.inputs import Limits, id_batches, n_positions, read_text, text_contexts
-from orbitlens.measure.mechanism_result import in_words
-from orbitlens.measure.mechanisms import MechanismOptions, Subject, mechanisms
-from orbitlens.model import fresh_twin, load_model, quiet_transformers
-from orbitlens.scan_result import plain
+from orbitlens.orbit import OrbitConfig, OrbitForCausalLM
+from orbitlens.running.inputs import Limits, id_batches, n_positions, read_text, text_contexts
+from orbitlens.running.loading import fresh_twin, load_model, quiet_transformers
+from orbitlens.scanning.scan_result import plain
+from orbitlens.tracing.mechanism_result import in_words
+from orbitlens.tracing.mechanisms import MechanismOptions, Subject, mechanisms
 
 
 def subject(folder, model=None):
@@ -115,8 +115,8 @@ def all_rows(models, data, n_tokens):
         folder = Path(home) / "trained"
         trained_on_repeats(folder)
         yield row("trained to repeat", "random tokens", folder, random_batches())
-    for name in shipped_names():
-        folder = shipped_path(name)
+    for name in zoo_names():
+        folder = zoo_path(name)
         yield row(name, "Shakespeare", folder, text_batches(shakespeare, folder, n_tokens))
     folder = models / "stories260K-llama-hf"
     if folder.is_dir():

@@ -35,11 +35,11 @@ import itertools
 import torch
 
 from orbitlens._types import Tokens
-from orbitlens.simulate.integrate import SimulationOptions, simulate
-from orbitlens.simulate.outcome import Fate, fate
-from orbitlens.simulate.predict import Prediction, Source, half_space_rate, heads_of, predict
-from orbitlens.simulate.setup import Setup, build
-from orbitlens.simulate.system import Mask, System
+from orbitlens.flows.integrate import SimulationOptions, simulate
+from orbitlens.flows.outcome import Fate, fate
+from orbitlens.flows.predict import Prediction, Source, half_space_rate, heads_of, predict
+from orbitlens.flows.setup import Setup, build
+from orbitlens.flows.system import Mask, System
 from orbitlens.theory.maps import HeadMaps
 from orbitlens.theory.rates import layer_rates
 from orbitlens.trajectory import Status

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import torch
 
-from orbitlens.report.gather import gather
-from orbitlens.report.inputs import ReportOptions
-from orbitlens.report.page import render
+from orbitlens.reporting.gather import gather
+from orbitlens.reporting.inputs import ReportOptions
+from orbitlens.reporting.page import render
 
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
 

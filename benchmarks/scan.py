@@ -22,8 +22,9 @@ from _models import LlamaShape, write_llama
 from _timing import Timing, machine, time_in_turns, time_once
 
 from orbitlens.checkpoint.load import load_checkpoint
-from orbitlens.headmap import ScanOptions, scan
-from orbitlens.heads import Head, load_layer, make_head
+from orbitlens.heads.head import Head, make_head
+from orbitlens.heads.layers import load_layer
+from orbitlens.scanning.headmap import ScanOptions, scan
 from orbitlens.theory.maps import HeadMaps
 from orbitlens.theory.rates import rate_spectrum
 

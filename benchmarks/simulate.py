@@ -29,11 +29,11 @@ import torch
 from _timing import machine, time_in_turns, time_once
 from scipy.integrate import solve_ivp
 
-from orbitlens.rotary import Pairing, RotarySpec
-from orbitlens.simulate.ensemble import simulate_ensemble
-from orbitlens.simulate.fields import AttentionField
-from orbitlens.simulate.integrate import SWITCHED, SimulationOptions, simulate
-from orbitlens.simulate.system import Geometry, Mask, System, system_of_maps
+from orbitlens.flows.ensemble import simulate_ensemble
+from orbitlens.flows.fields import AttentionField
+from orbitlens.flows.integrate import SWITCHED, SimulationOptions, simulate
+from orbitlens.flows.system import Geometry, Mask, System, system_of_maps
+from orbitlens.heads.rotary import Pairing, RotarySpec
 
 LADDER = (1e-5, 3e-6, 1e-6, 3e-7, 1e-7, 3e-8, 1e-8, 3e-9, 1e-9, 3e-10, 1e-10)
 SEEDS = (0, 1, 2, 3, 4)

@@ -17,11 +17,11 @@ from pathlib import Path
 import torch
 from _timing import machine, time_in_turns
 
-from orbitlens.simulate.ensemble import simulate_ensemble
-from orbitlens.simulate.examples import example_system
-from orbitlens.simulate.fields import AttentionField
-from orbitlens.simulate.integrate import SimulationOptions
-from orbitlens.simulate.system import Geometry, Mask, System
+from orbitlens.flows.ensemble import simulate_ensemble
+from orbitlens.flows.examples import example_system
+from orbitlens.flows.fields import AttentionField
+from orbitlens.flows.integrate import SimulationOptions
+from orbitlens.flows.system import Geometry, Mask, System
 
 TOKENS = (64, 256, 1024, 4096, 16384)
 WIDTHS = (2, 8, 32, 128, 512)
@@ -50,7 +50,7 @@ def memory(n: int, d_head: int) -> float:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "import simulate_cost as c\n"
-        "from orbitlens.headmap import peak_rss_bytes as peak\n"
+        "from orbitlens.scanning.headmap import peak_rss_bytes as peak\n"
         "system = c.random_system(64, 1, int(sys.argv[3]), causal=True)\n"
         "c.evaluate(system, 64); before = peak()\n"
         "c.evaluate(system, int(sys.argv[2])); print(peak() - before)"

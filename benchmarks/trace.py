@@ -23,10 +23,10 @@ import torch
 from _timing import machine, time_in_turns
 
 from orbitlens.checkpoint.load import load_checkpoint
-from orbitlens.measure.capture import capturing
-from orbitlens.measure.inputs import Limits, id_batches, read_text, text_contexts
-from orbitlens.measure.trace import Collector
-from orbitlens.model import load_model
+from orbitlens.running.capture import capturing
+from orbitlens.running.inputs import Limits, id_batches, read_text, text_contexts
+from orbitlens.running.loading import load_model
+from orbitlens.tracing.trace import Collector
 
 JOBS = ("forward", "trace", "collect")
 

@@ -27,11 +27,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 from _timing import machine, time_in_turns
 
-from orbitlens.lab.config import NEEDS_POSITION, REFINEMENTS
 from orbitlens.lab.sweep import read_sweep, run_sweep
 from orbitlens.lab.training import build_model, rate_at, run_config, task_of, train, training_batch
-from orbitlens.model import quiet_transformers
-from orbitlens.workers import local_workers
+from orbitlens.orbit.config import NEEDS_POSITION, REFINEMENTS
+from orbitlens.running.loading import quiet_transformers
+from orbitlens.running.workers import local_workers
 
 SECTIONS = ("loop", "refinements", "sweep", "compile")
 

@@ -19,12 +19,12 @@ import torch
 import transformers
 from rich.console import Console
 
-from orbitlens.model import load_model
-from orbitlens.symmetry.audit import AuditOptions, audit
-from orbitlens.symmetry.audit_result import Audit
-from orbitlens.symmetry.inputs import text_inputs
-from orbitlens.symmetry.subject import Cell, make_subject, patches_of_images, run
-from orbitlens.terminal_audit import audit_view
+from orbitlens.order.audit import AuditOptions, audit
+from orbitlens.order.audit_result import Audit
+from orbitlens.order.inputs import text_inputs
+from orbitlens.order.subject import Cell, make_subject, patches_of_images, run
+from orbitlens.running.loading import load_model
+from orbitlens.terminal.audit_view import audit_view
 
 OUT = Path(__file__).parent / "audits"
 SMILES = re.compile(r"(\[[^\]]+]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|/|:|~|>>|\d)")

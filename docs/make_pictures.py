@@ -13,13 +13,13 @@ from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
 from orbitlens import ScanOptions, load_checkpoint, scan
-from orbitlens.demo import write_demo_model
-from orbitlens.report.flow_picture import flow_picture
-from orbitlens.report.flow_plot import write_flow_plot
-from orbitlens.simulate.integrate import simulate
-from orbitlens.simulate.setup import Setup, build
-from orbitlens.simulate.system import Geometry
-from orbitlens.terminal import WIDTH, scan_view
+from orbitlens.cli.demo import write_demo_model
+from orbitlens.draw.flow_picture import flow_picture
+from orbitlens.draw.flow_plot import write_flow_plot
+from orbitlens.flows.integrate import simulate
+from orbitlens.flows.setup import Setup, build
+from orbitlens.flows.system import Geometry
+from orbitlens.terminal.scan_view import WIDTH, scan_view
 
 FOLDER = Path(__file__).parent / "img"
 CONTEXT = 256  # as in `orbitlens demo`

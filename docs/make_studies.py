@@ -13,11 +13,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from orbitlens.studies.claim import Finding, Verdict
-from orbitlens.studies.draw_png import png_of
-from orbitlens.studies.registry import STUDIES
-from orbitlens.studies.result import StudyResult, result_from_json
-from orbitlens.terminal_study import interval
+from orbitlens.draw.figure_png import png_of
+from orbitlens_papers.claim import Finding, Verdict
+from orbitlens_papers.registry import STUDIES
+from orbitlens_papers.result import StudyResult, result_from_json
+from orbitlens_papers.terminal import interval
 
 DOCS = Path(__file__).resolve().parent
 RESULTS, PICTURES, README = DOCS / "results", DOCS / "img" / "studies", DOCS.parent / "README.md"

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 import orbitlens
-from orbitlens.demo import write_demo_model
+from orbitlens.cli.demo import write_demo_model
 
 
 def show_extremes(model, count=5):

@@ -2,7 +2,7 @@
 
 import torch
 
-from orbitlens.lab import OrbitConfig, OrbitForCausalLM, OrbitForImageClassification
+from orbitlens.orbit import OrbitConfig, OrbitForCausalLM, OrbitForImageClassification
 
 SMALL = {
     "vocab_size": 40,

@@ -10,7 +10,7 @@ import torch
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from orbitlens.heads import make_head
+from orbitlens.heads.head import make_head
 
 SEEDS = st.integers(0, 2**31)
 # The same examples on every run: a failure in CI is a failure here.

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from scipy.integrate import solve_ivp
 
-from orbitlens.checkpoint.model import Pairing, RotarySpec
-from orbitlens.simulate.system import Geometry, Mask, System
+from orbitlens.families.architecture import Pairing, RotarySpec
+from orbitlens.flows.system import Geometry, Mask, System
 
 ENCODINGS = ("none", "absolute", "reinjected", "rotary", "rotary-partial", "alibi")
 MASKS = ("full", "causal", "window", "causal-window")

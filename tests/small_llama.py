@@ -10,7 +10,7 @@ from unittest import mock
 import torch
 from safetensors.torch import save_file
 
-from orbitlens import cli
+from orbitlens.cli import app as cli
 
 CONFIG = {
     "model_type": "llama",

@@ -18,12 +18,12 @@ from typing import Any
 import torch
 
 from orbitlens.lab.judging import judge
-from orbitlens.lab.model import OrbitForCausalLM
 from orbitlens.lab.run import RunConfig, run_config, run_hash, task_of
 from orbitlens.lab.run_state import LOG, MODEL, RESULT
 from orbitlens.lab.tasks.text import TextTask
 from orbitlens.lab.tokenizer import character_tokenizer
 from orbitlens.lab.training import Tick, train
+from orbitlens.orbit.model import OrbitForCausalLM
 
 POSITIONS = ("none", "learned", "rotary", "alibi")
 RECIPE: dict[str, Any] = {

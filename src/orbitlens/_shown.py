@@ -14,7 +14,7 @@ class Shown:
 
     def _repr_html_(self) -> str:
         """Return the result as HTML, which notebooks show by themselves."""
-        html: str = import_module("orbitlens.report.views").as_html(self)
+        html: str = import_module("orbitlens.reporting.views").as_html(self)
         return html
 
     def plot(self) -> Any:  # noqa: ANN401 - a plotly figure; plotly is optional
@@ -23,4 +23,4 @@ class Shown:
         Raises:
             MissingPackageError: plotly is not installed.
         """
-        return import_module("orbitlens.report.views").figure(self)
+        return import_module("orbitlens.reporting.views").figure(self)

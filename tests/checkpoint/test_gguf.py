@@ -21,15 +21,15 @@ from gguf import GGMLQuantizationType as Kind
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orbitlens.attention import attention_output, attention_pattern
 from orbitlens.checkpoint.build import build_architecture
 from orbitlens.checkpoint.gguf_config import ARCHITECTURES, _share, gguf_config
 from orbitlens.checkpoint.gguf_file import GgufSource
 from orbitlens.checkpoint.gguf_header import LARGEST_HEADER
 from orbitlens.checkpoint.load import load_checkpoint
-from orbitlens.checkpoint.model import Pairing
 from orbitlens.errors import CheckpointError, UnknownFamilyError
-from orbitlens.heads import load_layer, position_table
+from orbitlens.families.architecture import Pairing
+from orbitlens.heads.attention import attention_output, attention_pattern
+from orbitlens.heads.layers import load_layer, position_table
 
 N_TOKENS = 9
 THETA = 50.0  # a small base: every plane turns visibly within a few tokens

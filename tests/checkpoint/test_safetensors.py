@@ -12,8 +12,8 @@ from safetensors.torch import save, save_file
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.checkpoint.safetensors_file import SafetensorsSource
 from orbitlens.errors import CheckpointError, OrbitlensError
-from orbitlens.headmap import scan
-from orbitlens.heads import load_layer
+from orbitlens.heads.layers import load_layer
+from orbitlens.scanning.headmap import scan
 from small_llama import SHAPES, refused, small_weights, write_small_llama
 
 ROLES = [*(f"self_attn.{name}" for name in SHAPES), "input_layernorm"]

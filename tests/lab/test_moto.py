@@ -8,14 +8,14 @@ import torch
 from orbit_models import SMALL, tiny
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.errors import InputError
-from orbitlens.headmap import scan
-from orbitlens.lab import OrbitConfig
-from orbitlens.lab.moto import MoTo, TokenNorm, TokenProp, over_tokens, patches_of
 from orbitlens.lab.recipe import build_model
 from orbitlens.lab.run import run_config, run_hash, task_of
 from orbitlens.lab.run_state import MODEL
 from orbitlens.lab.training import train
-from orbitlens.model import load_model
+from orbitlens.orbit import OrbitConfig
+from orbitlens.orbit.moto import MoTo, TokenNorm, TokenProp, over_tokens, patches_of
+from orbitlens.running.loading import load_model
+from orbitlens.scanning.headmap import scan
 from small_llama import refused, run
 
 IMAGES = {"image_size": 8, "patch_size": 2, "num_labels": 5, "mask": "full"}

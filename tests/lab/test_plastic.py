@@ -9,10 +9,10 @@ from transformers import DynamicCache
 from orbit_models import tiny, token_ids
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.errors import InputError
-from orbitlens.headmap import scan
-from orbitlens.lab import OrbitConfig, OrbitForCausalLM
-from orbitlens.lab.plastic import PlasticAttention, at_once, read, token_by_token, write, written
 from orbitlens.lab.run import RunConfig, run_config, run_hash
+from orbitlens.orbit import OrbitConfig, OrbitForCausalLM
+from orbitlens.orbit.plastic import PlasticAttention, at_once, read, token_by_token, write, written
+from orbitlens.scanning.headmap import scan
 from small_llama import run
 
 DECAYS = (1.0, 0.8)

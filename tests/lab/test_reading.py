@@ -8,12 +8,12 @@ import torch
 
 import orbitlens
 from orbit_models import tiny, token_ids
-from orbitlens.attention import attention_output, attention_pattern
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.errors import CheckpointError
-from orbitlens.headmap import scan
-from orbitlens.heads import load_layer, position_table
-from orbitlens.model import fresh_twin, load_model
+from orbitlens.heads.attention import attention_output, attention_pattern
+from orbitlens.heads.layers import load_layer, position_table
+from orbitlens.running.loading import fresh_twin, load_model
+from orbitlens.scanning.headmap import scan
 from small_llama import refused, run
 
 SWITCHES = {

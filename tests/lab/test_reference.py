@@ -5,8 +5,8 @@ import torch
 import transformers
 
 from orbit_models import token_ids
-from orbitlens.lab import OrbitConfig, OrbitForCausalLM, OrbitModel
-from orbitlens.lab.position import t5_bias
+from orbitlens.orbit import OrbitConfig, OrbitForCausalLM, OrbitModel
+from orbitlens.orbit.position import t5_bias
 from tiny_models import float64
 
 SIZES = {"vocab_size": 40, "hidden_size": 24, "num_attention_heads": 4, "num_hidden_layers": 3}

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from orbit_models import SMALL, tiny, token_ids
-from orbitlens.lab import OrbitConfig, OrbitForCausalLM
-from orbitlens.lab.alignment import HeadWeights, alignment, held, weights_of
-from orbitlens.lab.attention import Frame, Given, PlainAttention
-from orbitlens.lab.config import DEFINITE, NEEDS_POSITION, REFINEMENTS
-from orbitlens.lab.refinements import ATTENTIONS
+from orbitlens.orbit import OrbitConfig, OrbitForCausalLM
+from orbitlens.orbit.alignment import HeadWeights, alignment, held, weights_of
+from orbitlens.orbit.attention import Frame, Given, PlainAttention
+from orbitlens.orbit.config import DEFINITE, NEEDS_POSITION, REFINEMENTS
+from orbitlens.orbit.refinements import ATTENTIONS
 
 REFINED = [name for name in REFINEMENTS if name != "none"]
 
@@ -270,7 +270,7 @@ def test_aligned_with_rotary_adds_the_turned_score_map():
     layer, x = model.model.layers[0].self_attn, torch.randn(1, 7, 24, dtype=torch.float64)
     silence = layer.o_proj.weight
     silence.data.zero_()  # only the extra path is left
-    from orbitlens.lab.position import rotary_angles, turn
+    from orbitlens.orbit.position import rotary_angles, turn
 
     def angles(ids):
         return rotary_angles(ids, d_rotary=6, base=50.0, dtype=torch.float64)
@@ -299,7 +299,7 @@ def test_diagonal_adds_an_unrotated_form_to_the_scores():
 
 
 def test_rotary_values_arrive_turned_by_the_offset():
-    from orbitlens.lab.position import rotary_angles, turn
+    from orbitlens.orbit.position import rotary_angles, turn
 
     def angles(ids):
         return rotary_angles(ids, d_rotary=6, base=50.0, dtype=torch.float64)

@@ -7,19 +7,19 @@ import torch
 from torch.nn import functional
 
 from orbit_models import SMALL, tiny
-from orbitlens.attention import attention_output, attention_pattern
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.errors import InputError
-from orbitlens.headmap import scan
-from orbitlens.heads import load_layer
-from orbitlens.lab import OrbitConfig, OrbitForImageClassification
+from orbitlens.heads.attention import attention_output, attention_pattern
+from orbitlens.heads.layers import load_layer
 from orbitlens.lab.run import run_config, run_hash
 from orbitlens.lab.run_state import MODEL
-from orbitlens.lab.separable import Grid, axes_of
 from orbitlens.lab.training import train
-from orbitlens.model import load_model
-from orbitlens.symmetry.defect import permutation_defect
-from orbitlens.symmetry.permutations import all_permutations, rows_and_columns
+from orbitlens.orbit import OrbitConfig, OrbitForImageClassification
+from orbitlens.orbit.separable import Grid, axes_of
+from orbitlens.order.defect import permutation_defect
+from orbitlens.order.permutations import all_permutations, rows_and_columns
+from orbitlens.running.loading import load_model
+from orbitlens.scanning.headmap import scan
 from small_llama import refused, run
 
 GRID = Grid(3, 4)

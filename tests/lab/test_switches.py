@@ -7,7 +7,7 @@ import torch
 
 from orbit_models import SMALL, tiny, token_ids
 from orbitlens.errors import InputError
-from orbitlens.lab import OrbitConfig, OrbitForCausalLM, OrbitForImageClassification
+from orbitlens.orbit import OrbitConfig, OrbitForCausalLM, OrbitForImageClassification
 
 POSITIONS = ("none", "learned", "sinusoidal", "rotary", "alibi", "t5")
 
@@ -105,7 +105,7 @@ def first_block(**switches):
     for name, parameter in block.named_parameters():
         if "norm" in name and name.endswith("weight"):
             parameter.data.fill_(1.0)
-    from orbitlens.lab.attention import Given
+    from orbitlens.orbit.attention import Given
 
     return lambda x: block(x, Given(causal=True))[0]
 
@@ -154,7 +154,7 @@ def test_layer_norm_is_blind_to_a_common_shift_and_rms_norm_is_not():
 def test_without_an_mlp_a_silent_attention_layer_does_nothing():
     quiet = silence(tiny(mlp=False), "o_proj").model.layers[0]
     loud = silence(tiny(mlp=True), "o_proj").model.layers[0]
-    from orbitlens.lab.attention import Given
+    from orbitlens.orbit.attention import Given
 
     assert torch.equal(quiet(stream(), Given())[0], stream())
     assert not torch.equal(loud(stream(), Given())[0], stream())

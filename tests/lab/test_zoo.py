@@ -8,11 +8,11 @@ import torch
 from safetensors import safe_open
 
 from orbitlens.checkpoint.load import load_checkpoint
+from orbitlens.checkpoint.zoo import zoo_model, zoo_names, zoo_path
 from orbitlens.errors import InputError
-from orbitlens.heads import load_layer
-from orbitlens.lab.zoo import zoo_model, zoo_names, zoo_path
-from orbitlens.model import fresh_twin, load_model
-from orbitlens.texts import passage
+from orbitlens.heads.layers import load_layer
+from orbitlens.running.loading import fresh_twin, load_model
+from orbitlens.running.texts import passage
 from small_llama import refused, run
 
 NAMES = tuple(f"orbit-nano-{kind}" for kind in ("alibi", "learned", "none", "rotary"))

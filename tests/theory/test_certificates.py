@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 from scipy.linalg import expm
 
-from orbitlens.checkpoint.model import NormKind, Pairing, Position, QKNormScope, RotarySpec
-from orbitlens.heads import QKNorm, make_head
-from orbitlens.rotary import resolve_rotary, rotation_matrix
+from orbitlens.families.architecture import NormKind, Pairing, Position, QKNormScope, RotarySpec
+from orbitlens.heads.head import QKNorm, make_head
+from orbitlens.heads.rotary import resolve_rotary, rotation_matrix
 from orbitlens.theory.certificates import THEOREMS, head_certificates, layer_certificates
 from random_heads import (
     PROPERTY,

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitlens.heads import make_head
+from orbitlens.heads.head import make_head
 from orbitlens.theory.maps import HeadMaps, matrix_root
 from random_heads import (
     PROPERTY,

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitlens.checkpoint.model import Pairing, Position, RotarySpec
 from orbitlens.errors import InputError
-from orbitlens.rotary import resolve_rotary, rotate, rotation_matrix
+from orbitlens.families.architecture import Pairing, Position, RotarySpec
+from orbitlens.heads.rotary import resolve_rotary, rotate, rotation_matrix
 from orbitlens.theory.maps import HeadMaps
 from orbitlens.theory.positional import (
     frequency_energy,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orbitlens.errors import InputError
-from orbitlens.heads import make_head
+from orbitlens.heads.head import make_head
 from orbitlens.theory.maps import HeadMaps
 from orbitlens.theory.rates import (
     LayerDrift,

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from orbitlens.checkpoint.model import Pairing, RotarySpec
-from orbitlens.heads import make_head
+from orbitlens.families.architecture import Pairing, RotarySpec
+from orbitlens.heads.head import make_head
 from orbitlens.theory.maps import HeadMaps
 from orbitlens.theory.positional import maps_at_offset, rotary_effect
 from orbitlens.theory.rates import head_rates

@@ -7,11 +7,11 @@ been found in the file and whose every shape has been checked against the config
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from orbitlens.checkpoint.families import FAMILIES, Row, rotary_of, row_in_gguf
-from orbitlens.checkpoint.model import Architecture, LayerSpec, Position, Stack
-from orbitlens.checkpoint.settings import Settings
 from orbitlens.checkpoint.source import TensorSource
 from orbitlens.errors import CheckpointError, UnknownFamilyError
+from orbitlens.families.architecture import Architecture, LayerSpec, Position, Stack
+from orbitlens.families.settings import Settings
+from orbitlens.families.table import FAMILIES, Row, rotary_of, row_in_gguf
 
 T = TypeVar("T")
 DEEPEST = 10_000  # layers; shared weights (ALBERT) would let a config ask for any number
@@ -236,7 +236,7 @@ class _Builder:
         return (self.d_head,), (n * self.d_head,), (n, self.d_head)
 
     def _recipe_shape(self, role: str) -> tuple[int, ...]:
-        """Return the shape of a parameter that maps are computed from (`orbitlens.refined`)."""
+        """Return the shape of a parameter that maps are computed from (`heads/refined.py`)."""
         d = self.d_model
         if self.recipe != "aligned":
             return (self.n_heads * d, d)

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from orbitlens.checkpoint.gguf_file import GgufSource
-from orbitlens.checkpoint.model import Pairing
 from orbitlens.errors import CheckpointError, UnknownFamilyError
+from orbitlens.families.architecture import Pairing
 
 PLAIN_FLOATS = {"F64", "F32", "F16", "BF16"}
 

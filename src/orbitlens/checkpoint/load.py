@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from orbitlens.checkpoint.build import build_architecture
-from orbitlens.checkpoint.model import Checkpoint
-from orbitlens.checkpoint.shipped import find_shipped
+from orbitlens.checkpoint.opened import Checkpoint
 from orbitlens.checkpoint.source import TensorSource
+from orbitlens.checkpoint.zoo import find_in_zoo
 from orbitlens.errors import CheckpointError
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
@@ -67,7 +67,7 @@ def _existing(model: str) -> Path:
         pass
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{model!r} is not a usable path ({error}).") from error
-    own = find_shipped(model)
+    own = find_in_zoo(model)
     if own is not None:
         return own
     looks_like_path = model.startswith((".", "/", "~")) or model.count("/") > 1

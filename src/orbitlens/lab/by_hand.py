@@ -13,8 +13,8 @@ one. Without the first layer's output the second has nothing to match: the negat
 
 import torch
 
-from orbitlens.lab.config import OrbitConfig
-from orbitlens.lab.model import OrbitForCausalLM
+from orbitlens.orbit.config import OrbitConfig
+from orbitlens.orbit.model import OrbitForCausalLM
 
 NATS = 40.0  # by which the right token is preferred: softmax is one-hot to rounding
 LOGIT = 30.0  # of the answer

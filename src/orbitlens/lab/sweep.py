@@ -20,7 +20,7 @@ from orbitlens.lab.run_state import RESULT
 from orbitlens.lab.summary import Row, summary_row
 from orbitlens.lab.sweep_file import Cell, Sweep, read_sweep
 from orbitlens.lab.training import read_result, train
-from orbitlens.model import quiet_transformers
+from orbitlens.running.loading import quiet_transformers
 
 MakeExecutor = Callable[[], Executor]
 

@@ -52,7 +52,7 @@ from orbitlens.lab.tasks import Batch
 from orbitlens.lab.tasks.base import stream_seed
 from orbitlens.lab.tasks.text import TextTask
 from orbitlens.lab.tokenizer import character_tokenizer
-from orbitlens.model import threads_for
+from orbitlens.running.loading import threads_for
 
 LOG_EVERY = 50  # steps; also how often losses are looked at
 STATE_EVERY = 5.0  # seconds

@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitlens.checkpoint.model import Position
-from orbitlens.heads import Head
+from orbitlens.families.architecture import Position
+from orbitlens.heads.head import Head
 from orbitlens.theory.maps import HeadMaps
 
 # What a hypothesis of equality may miss by, relative to the size of what it compares. Residuals of

@@ -14,8 +14,8 @@ from functools import cached_property
 import torch
 
 from orbitlens._types import ComplexSpectrum, HeadMatrix, InputWeight
-from orbitlens.heads import Head
-from orbitlens.rotary import resolve_rotary, rotation_matrix
+from orbitlens.heads.head import Head
+from orbitlens.heads.rotary import resolve_rotary, rotation_matrix
 
 
 @dataclass(frozen=True)

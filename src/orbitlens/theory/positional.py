@@ -11,10 +11,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from orbitlens._types import Covariance, Spectrum, Tokens
-from orbitlens.checkpoint.model import RotarySpec
 from orbitlens.errors import InputError
-from orbitlens.heads import Head
-from orbitlens.rotary import mean_rotation, plane_indices, resolve_rotary, rotation_matrix
+from orbitlens.families.architecture import RotarySpec
+from orbitlens.heads.head import Head
+from orbitlens.heads.rotary import mean_rotation, plane_indices, resolve_rotary, rotation_matrix
 from orbitlens.theory.maps import HeadMaps
 from orbitlens.theory.rates import Rates, core, rate_spectrum, rates_of_spectrum
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from orbitlens._types import Covariance, HeadMatrix, Spectrum
 from orbitlens.errors import InputError
-from orbitlens.heads import Head
+from orbitlens.heads.head import Head
 from orbitlens.theory.maps import HeadMaps, matrix_root
 from orbitlens.theory.spectrum import DENSE_LIMIT, SymmetricSummary, summarise_symmetric
 

@@ -23,7 +23,7 @@ from orbitlens.lab.tasks.base import (
     Split,
     batch_generator,
 )
-from orbitlens.texts import passage
+from orbitlens.running.texts import passage
 
 
 @dataclass(frozen=True, kw_only=True)

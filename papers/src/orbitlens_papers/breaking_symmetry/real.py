@@ -1,0 +1,146 @@
+"""Claims 1 and 2 on trained weights: the zoo's models and those the user names.
+
+Enters: a bench. Leaves: outcomes. Encoding and mask are switched off as in `orbitlens audit`; one
+layer is the model cut off behind its first.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from orbitlens.errors import UnknownFamilyError
+from orbitlens.order.checks import STILL, encoding_effect, relative
+from orbitlens.order.permutations import shuffles
+from orbitlens.order.subject import Cell, Subject, make_subject, run
+from orbitlens.running.loading import model_class
+from orbitlens_papers import estimate
+from orbitlens_papers.bench import Bench
+from orbitlens_papers.claim import Outcome
+from orbitlens_papers.models import NO_MODELS, Opened, model_names, open_model, order_inputs
+
+N_SAMPLES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """By how much order moves a model's prediction in each cell it can reach."""
+
+    model: str
+    family: str
+    causal: bool
+    encoding: bool  # whether anything tells positions apart
+    cells: dict[str, float]
+    one_layer: float | None  # without encoding, causal, cut behind the first layer
+    missing: dict[str, str]
+
+    def row(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return dict(vars(self))
+
+
+def readings(bench: Bench) -> tuple[list[Reading], dict[str, str]]:
+    """Return a reading a model, and the models that could not be read with the reason."""
+
+    def make() -> tuple[list[Reading], dict[str, str]]:
+        found, missing = [], {}
+        names = model_names(bench)
+        for number, name in enumerate(names):
+            opened = open_model(name)
+            try:
+                found.append(_reading(bench, opened))
+            except UnknownFamilyError as error:
+                missing[opened.name] = str(error)
+            bench.step((number + 1) / len(names))
+        return found, missing
+
+    return bench.once("real models", make)
+
+
+def _reading(bench: Bench, opened: Opened) -> Reading:
+    generator = bench.generator("order")
+    inputs = order_inputs(opened, N_SAMPLES, generator)
+    subject = make_subject(opened.model, n_front=inputs.n_front, n_after_query=inputs.n_after_query)
+    n_items = inputs.items.shape[1]
+    perms = shuffles(n_items, subject.movable(n_items), bench.pick(3, 12, 48), generator)
+    cells = {cell.value: order_change(subject, inputs.items, cell, perms) for cell in subject.cells}
+    obstacles = {cell.value: subject.obstacle(cell) for cell in Cell}
+    one = None
+    if subject.feed.causal and Cell.NOPE_CAUSAL in subject.cells:
+        short = make_subject(_first_layer(opened), n_front=inputs.n_front)
+        one = order_change(short, inputs.items, Cell.NOPE_CAUSAL, perms)
+    return Reading(
+        model=opened.name,
+        family=subject.family,
+        causal=subject.feed.causal,
+        encoding=(encoding_effect(subject, inputs.items) or 0.0) > STILL,
+        cells=cells,
+        one_layer=one,
+        missing={name: why for name, why in obstacles.items() if why is not None},
+    )
+
+
+def order_change(subject: Subject, items: Tensor, cell: Cell, perms: Tensor) -> float:
+    """Return the largest relative change of the prediction under the permutations."""
+    start = run(subject, items, cell).prediction
+    return max(relative(start, run(subject, items[:, perm], cell).prediction) for perm in perms)
+
+
+def _first_layer(opened: Opened) -> Any:  # noqa: ANN401 - a model of transformers
+    """Return the model with its first layer only."""
+    folder = Path(opened.checkpoint.path)
+    model = model_class(folder, "declared").from_pretrained(
+        folder,
+        local_files_only=True,
+        use_safetensors=True,
+        dtype=torch.float32,
+        attn_implementation="sdpa",
+        num_hidden_layers=1,
+    )
+    return model.eval()
+
+
+def _outcome(
+    found: Sequence[float], control: Sequence[float], bench: Bench, *, top: bool
+) -> Outcome:
+    rows, missing = readings(bench)
+    if not found:
+        return Outcome(
+            obstacle=NO_MODELS if not rows else "no model can be brought into that state"
+        )
+    first, second = (
+        (estimate.largest, estimate.smallest) if top else (estimate.smallest, estimate.largest)
+    )
+    return Outcome(
+        result=first(found, of="models"),
+        control=second(control, of="models"),
+        data={"models": [row.row() for row in rows], "missing": missing},
+    )
+
+
+def blind_without_both(bench: Bench) -> Outcome:
+    """1b: without encoding and mask; control: the models as they are."""
+    rows, _ = readings(bench)
+    reached = [row for row in rows if Cell.NOPE_FULL in row.cells]
+    own = [row.cells[Cell.PE_CAUSAL if row.causal else Cell.PE_FULL] for row in reached]
+    return _outcome([row.cells[Cell.NOPE_FULL] for row in reached], own, bench, top=True)
+
+
+def either_breaks(bench: Bench) -> Outcome:
+    """2e: with the encoding alone and with the mask alone, the smaller; control: neither."""
+    rows, _ = readings(bench)
+    reached = [row for row in rows if Cell.NOPE_FULL in row.cells]
+    found = [row.cells[Cell.PE_FULL] for row in reached if row.encoding]
+    found += [row.cells[Cell.NOPE_CAUSAL] for row in reached if row.causal]
+    return _outcome(found, [row.cells[Cell.NOPE_FULL] for row in reached], bench, top=False)
+
+
+def one_layer_is_blind(bench: Bench) -> Outcome:
+    """2f: causal, no encoding, the first layer only; control: all layers."""
+    rows, _ = readings(bench)
+    reached = [row for row in rows if row.one_layer is not None]
+    found = [row.one_layer for row in reached if row.one_layer is not None]
+    return _outcome(found, [row.cells[Cell.NOPE_CAUSAL] for row in reached], bench, top=True)

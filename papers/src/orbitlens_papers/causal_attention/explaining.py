@@ -1,0 +1,239 @@
+"""One recommender explained: every method on the same sessions, and graphs of its attention.
+
+Enters: a `Plan`. Leaves: plain data, one row a session. A method that finds no set that changes the
+prediction is charged: its set counts as all items, and what an exhaustive search needs is added to
+its calls. Sessions are left out, and counted, in which no set at all changes the prediction or two
+items attend so much alike that a head has no graph.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from orbitlens.explaining.api import (
+    ExplainOptions,
+    Explanation,
+    explain,
+    graphs_of_heads,
+    strengths_of,
+)
+from orbitlens.explaining.graph import AlikeError, CausalGraph
+from orbitlens.explaining.search import (
+    Search,
+    TokenSet,
+    every_set,
+    first_change,
+    graph_order,
+    ranked_order,
+)
+from orbitlens.explaining.subject import subject_of
+from orbitlens_papers.causal_attention.recommender import (
+    Plan,
+    Trained,
+    all_predictions,
+    gradient_times_input,
+    train_recommender,
+)
+from orbitlens_papers.causal_attention.sessions import (
+    LONGEST,
+    SHORTEST,
+    World,
+    draw_sessions,
+    renamed,
+)
+from orbitlens_papers.causal_attention.variation import varied
+
+ALPHA = 0.01
+N_RENAMED = 8  # worlds with other names, for the control of claim 4
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One session, what the model predicts for it under all masks, and its explanation."""
+
+    asked: Int[Tensor, " tokens"]
+    items: list[int]
+    prediction: int
+    table: dict[TokenSet, int]
+    attention: Float[Tensor, "head tokens tokens"]
+    explanation: Explanation
+
+    @property
+    def target(self) -> int:
+        """The last place."""
+        return len(self.items)
+
+    def changes(self, chosen: TokenSet) -> bool:
+        """Say whether masking a set changes the prediction."""
+        return self.table[chosen] != self.prediction
+
+
+def explained(plan: Plan) -> dict[str, Any]:
+    """Train a recommender and explain its predictions; top-level, so that processes can do it."""
+    trained = train_recommender(plan)
+    generator = torch.Generator().manual_seed(plan.number + 1)
+    cases, n_stubborn = _cases(trained, generator)
+    worlds = [renamed(trained.world, generator=generator) for _ in range(N_RENAMED)]
+    rows = []
+    for case in cases:
+        others = [c for c in cases if c is not case and c.target == case.target]
+        other = others[int(torch.randint(len(others), (), generator=generator))] if others else case
+        found = _methods(trained, case, other, generator)
+        rows.append(_row(case, found, trained.world, worlds))
+    return {
+        "rows": rows,
+        "stubborn": n_stubborn,
+        "hits": trained.hits,
+        "best": trained.best,
+        "losses": trained.losses,
+        "example": _example(cases, trained.world),
+        "varied": varied([case.attention for case in cases], plan, generator),
+    }
+
+
+def _cases(trained: Trained, generator: torch.Generator) -> tuple[list[Case], int]:
+    cases: list[Case] = []
+    lengths = range(SHORTEST, LONGEST + 1)
+    drawn = 0
+    while len(cases) < trained.plan.n_explained and drawn < 3 * trained.plan.n_explained:
+        length = lengths[drawn % len(lengths)]
+        drawn += 1
+        session = draw_sessions(trained.world, 1, length, generator=generator)[0][0]
+        asked = session.clone()
+        asked[-1] = trained.plan.mask_id
+        prediction, table = all_predictions(trained, asked)
+        if all(value == prediction for value in table.values()):
+            continue
+        explanation = _explanation(trained, asked)
+        if explanation is None:
+            continue
+        subject = subject_of(trained.model, asked, mask_id=trained.plan.mask_id)
+        cases.append(
+            Case(
+                asked=asked,
+                items=session[:-1].tolist(),
+                prediction=prediction,
+                table=table,
+                attention=subject.attention(prediction),
+                explanation=explanation,
+            )
+        )
+    return cases, drawn - len(cases)
+
+
+def _explanation(trained: Trained, asked: Int[Tensor, " tokens"]) -> Explanation | None:
+    """Return the explanation of a session; None where a head has no graph."""
+    options = ExplainOptions(mask_id=trained.plan.mask_id)
+    try:
+        found = explain(trained.model, asked, alpha=ALPHA, options=options)
+    except AlikeError:
+        return None
+    return found if len(found.graphs) == trained.plan.heads else None
+
+
+def _methods(
+    trained: Trained, case: Case, other: Case, generator: torch.Generator
+) -> dict[str, tuple[Search, int]]:
+    """Return what every method finds, and the model calls it needs before it masks anything."""
+    places = range(case.target)
+    weights = case.attention.mean(dim=0)[case.target, : case.target]
+    slopes = gradient_times_input(trained, case.asked, case.prediction)[: case.target]
+    noise = torch.randn(case.attention.shape, generator=generator).softmax(dim=-1).double()
+    orders: dict[str, tuple[Iterable[TokenSet], int]] = {
+        "attention": (ranked_order(_ranked(weights)), 2),
+        "gradient": (ranked_order(_ranked(slopes)), 2),
+        "random": (ranked_order(torch.randperm(case.target, generator=generator).tolist()), 1),
+        "exhaustive": (every_set(places), 1),
+        "attention, all sets": (_by_weight(weights), 2),
+        "other session": (_offered(other.attention, list(other.explanation.graphs.values())), 2),
+        "random attention": (_offered(noise, _graphs(noise, trained.plan)), 2),
+    }
+    found = {name: (first_change(o, case.changes), n) for name, (o, n) in orders.items()}
+    own = case.explanation
+    found["graph"] = (Search(tokens=own.tokens or None, tried=own.calls - 2), 2)
+    return found
+
+
+def _graphs(attention: Float[Tensor, "head tokens tokens"], plan: Plan) -> list[CausalGraph]:
+    return list(graphs_of_heads(attention, plan.width, ALPHA)[0].values())
+
+
+def _offered(
+    attention: Float[Tensor, "head tokens tokens"], graphs: Sequence[CausalGraph]
+) -> Iterable[TokenSet]:
+    target = attention.shape[1] - 1
+    return graph_order(graphs, target, strengths=strengths_of(attention, target))
+
+
+def _ranked(weights: Float[Tensor, " tokens"]) -> list[int]:
+    found: list[int] = weights.argsort(descending=True).tolist()
+    return found
+
+
+def _by_weight(weights: Float[Tensor, " tokens"]) -> Iterable[TokenSet]:
+    """Return all sets by size, then by the attention they get: the search without the graph."""
+    key: Callable[[TokenSet], tuple[int, float]] = lambda s: (  # noqa: E731
+        len(s),
+        -float(weights[list(s)].sum()),
+    )
+    return sorted(every_set(range(len(weights))), key=key)
+
+
+def _row(
+    case: Case, found: dict[str, tuple[Search, int]], world: World, worlds: Sequence[World]
+) -> Row:
+    """Return sizes, calls and hits of all methods on one session."""
+    spare = found["exhaustive"][0].tried
+    row: Row = {"n": case.target, "sizes": {}, "calls": {}, "found": {}}
+    for name, (search, before) in found.items():
+        done = search.tokens is not None
+        row["sizes"][name] = len(search.tokens) if search.tokens is not None else case.target
+        row["calls"][name] = before + search.tried + (0 if done else spare)
+        row["found"][name] = done
+    sets = {name: search.tokens or () for name, (search, _) in found.items()}
+    ranked = _ranked(case.attention.mean(dim=0)[case.target, : case.target])
+    sets["attention, as many"] = tuple(ranked[: len(sets["graph"])])
+    row["hits"] = _hits(case, sets, [world])
+    row["wrong hits"] = _hits(case, sets, worlds)
+    return row
+
+
+def _hits(
+    case: Case, sets: dict[str, TokenSet], worlds: Sequence[World]
+) -> dict[str, float] | None:
+    """Return how often each set has a parent of the predicted item; None if none is there."""
+    parents = [set(world.parents_in(case.prediction, case.items)) for world in worlds]
+    some = [places for places in parents if places]
+    if not some:
+        return None
+    return {
+        name: sum(bool(places & set(chosen)) for places in some) / len(some)
+        for name, chosen in sets.items()
+    }
+
+
+def _example(cases: Sequence[Case], world: World) -> dict[str, Any]:
+    """Return one session for a picture: the first of middling length with two tokens to explain."""
+    fit = [c for c in cases if c.target == SHORTEST + 1 and len(c.explanation.tokens) == 2]
+    case = (fit or list(cases))[0]
+    return {
+        "items": case.items,
+        "prediction": case.prediction,
+        "parents": list(world.parents_in(case.prediction, case.items)),
+        "tokens": list(case.explanation.tokens),
+        "changed to": case.explanation.changed_to,
+        "attention": case.attention.tolist(),
+        "graphs": [
+            [
+                [edge.first, edge.second, edge.at_first.value, edge.at_second.value]
+                for edge in graph.edges
+            ]
+            for graph in case.explanation.graphs.values()
+        ],
+    }

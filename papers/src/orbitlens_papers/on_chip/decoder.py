@@ -1,0 +1,144 @@
+"""Claim 2e, at full scale: a decoder over single tokens, picture, label, picture, label, ...
+
+Enters: a bench. Leaves: an outcome. The model is the lab's, with plastic attention; nothing says
+that labels are values and pictures are keys, so two layers have to find it. It is asked for the
+label at every picture, and judged at the last.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from orbitlens_papers import estimate
+from orbitlens_papers.bench import Bench, Scale
+from orbitlens_papers.claim import Outcome
+from orbitlens_papers.on_chip.episodes import (
+    N_LABELS,
+    Episodes,
+    Split,
+    draw,
+    relabelled,
+    training_of,
+)
+from orbitlens_papers.on_chip.judging import MANY, WAY
+from orbitlens_papers.on_chip.model import WIDTH, Encoder, among
+from orbitlens_papers.on_chip.training import Arm as LearnerArm
+from orbitlens_papers.on_chip.training import Job, job_of, source, split_of
+
+RATE = 1e-3
+N_JUDGED = 500  # episodes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long, and on how much at a time."""
+
+    steps: int = 20_000
+    episodes: int = 16
+    layers: int = 2
+    heads: int = 4
+
+
+class Decoder(nn.Module):
+    """Encoder and label embeddings in front of a causal stack with plastic attention."""
+
+    def __init__(self, plan: Plan) -> None:
+        """Make the stack."""
+        super().__init__()
+        from orbitlens.orbit import OrbitConfig, OrbitModel
+
+        self.encoder = Encoder()
+        self.labels = nn.Embedding(N_LABELS, WIDTH)
+        self.stack = OrbitModel(
+            OrbitConfig(
+                hidden_size=WIDTH,
+                num_hidden_layers=plan.layers,
+                num_attention_heads=plan.heads,
+                max_position_embeddings=2 * (WAY * MANY + 1),
+                attention="plastic",
+                initializer_range=0.1,
+                use_cache=False,
+            )
+        )
+        self.readout = nn.Linear(WIDTH, N_LABELS)
+
+    def forward(
+        self,
+        pictures: Float[Tensor, "episodes pictures size size"],
+        labels: Int[Tensor, "episodes pictures"],
+    ) -> Float[Tensor, "episodes pictures labels"]:
+        """Return logits at every picture, from all pictures and labels before it."""
+        pairs = torch.stack([self.encoder(pictures), self.labels(labels)], dim=2)
+        states = self.stack(inputs_embeds=pairs.flatten(1, 2)).last_hidden_state
+        logits: Tensor = self.readout(states[:, ::2])
+        return logits
+
+
+def with_query(episodes: Episodes) -> tuple[Tensor, Tensor]:
+    """Return rows and labels of contexts with one query behind each, its label last."""
+    rows = torch.cat([episodes.context, episodes.queries[:, :1]], dim=1)
+    return rows, torch.cat([episodes.labels, episodes.answers[:, :1]], dim=1)
+
+
+def train_decoder(task: tuple[Job, Plan]) -> dict[str, Any]:
+    """Train one decoder and judge it on held-out classes; returns plain numbers."""
+    job, plan = task
+    generator = torch.Generator().manual_seed(job.number)
+    parts = split_of(job)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(job.number)
+        decoder = Decoder(plan)
+    losses = _train(decoder, parts, plan, generator)
+    found = {"losses": losses[:: max(1, len(losses) // 100)]}
+    return found | _judged(decoder.eval(), parts, generator)
+
+
+def _train(decoder: Decoder, parts: Split, plan: Plan, generator: torch.Generator) -> list[float]:
+    training = training_of(parts, MANY)
+    optimizer = torch.optim.Adam(decoder.parameters(), lr=RATE, foreach=True)
+    losses = []
+    for _ in range(plan.steps):
+        episodes = draw(generator, n=plan.episodes, way=WAY, shots=MANY, of=training.size)
+        rows, labels = with_query(episodes)
+        logits = decoder(training.shown(rows, generator), labels)
+        loss = functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(decoder.parameters(), 1.0)
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    return losses
+
+
+@torch.no_grad()
+def _judged(decoder: Decoder, parts: Split, generator: torch.Generator) -> dict[str, float]:
+    flat = parts.held.flatten(0, 1)
+    size = (parts.held.shape[0], parts.held.shape[1])
+    episodes = draw(generator, n=N_JUDGED, way=WAY, shots=MANY, of=size)
+    found = {}
+    for name, shown in (("true", episodes), ("random", relabelled(episodes, generator))):
+        rows, labels = with_query(shown)
+        parts_of = zip(rows.split(50), labels.split(50), strict=True)
+        logits = torch.cat([decoder(flat[r], y)[:, -1:] for r, y in parts_of])
+        right = among(logits, shown.used).argmax(dim=-1)[:, 0] == 0
+        found[name] = float(right.double().mean())
+    return found
+
+
+def decoder_learns(bench: Bench) -> Outcome:
+    """2e: accuracy at the last picture; control: labels at random."""
+    if bench.scale is not Scale.FULL:
+        return Outcome(
+            obstacle=f"takes {Plan().steps:,} steps a seed: run --scale full", data=source(bench)
+        )
+    jobs = [job_of(bench, LearnerArm(), "decoder", seed) for seed in bench.seeds]
+    found = bench.map(train_decoder, [(job, Plan()) for job in jobs])
+    return Outcome(
+        result=estimate.mean([row["true"] for row in found]),
+        control=estimate.mean([row["random"] for row in found]),
+        data={"runs": found, **source(bench)},
+    )

@@ -1,0 +1,180 @@
+"""The result of a study: findings, a verdict, and where the numbers come from; as JSON and back.
+
+Enters: findings. Leaves: plain data. A result carries its claims' texts and thresholds with it, so
+that a page or a figure can be made from the file alone.
+"""
+
+import math
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from enum import Enum
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from orbitlens.errors import InputError
+from orbitlens_papers.claim import Claim, Finding, Outcome, PaperVerdict, Side, paper_verdict
+from orbitlens_papers.estimate import Estimate
+
+PACKAGES = ("torch", "transformers", "numpy", "scipy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """When, with what and on what a result was made; no names of machines."""
+
+    date: str
+    versions: Mapping[str, str]
+    hardware: str
+    code: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyResult:
+    """All findings about one paper."""
+
+    study: str
+    title: str
+    paper: str
+    gap: str
+    scale: str
+    seeds: int
+    base_seed: int
+    models: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    reused: int
+    provenance: Provenance
+    sources: tuple[str, ...] = ()  # which data was used, in words
+
+    @property
+    def verdict(self) -> PaperVerdict:
+        """What became of the paper."""
+        return paper_verdict(self.findings)
+
+    @property
+    def seconds(self) -> float:
+        """Time the measurements took, whenever that was."""
+        return math.fsum(found.seconds for found in self.findings)
+
+    def finding(self, key: str) -> Finding:
+        """Return what was found about a claim."""
+        for found in self.findings:
+            if found.claim.key == key:
+                return found
+        raise InputError(f"{self.study}: there is no claim {key!r} in this result.")
+
+    def data(self, key: str) -> Mapping[str, Any]:
+        """Return the data behind a claim; empty where it was not testable."""
+        return self.finding(key).outcome.data
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data, ready for `json.dumps`."""
+        return {
+            "study": self.study,
+            "title": self.title,
+            "paper": self.paper,
+            "gap": self.gap,
+            "verdict": self.verdict.value,
+            "scale": self.scale,
+            "seeds": self.seeds,
+            "base_seed": self.base_seed,
+            "models": list(self.models),
+            "sources": list(self.sources),
+            "seconds": self.seconds,
+            "reused": self.reused,
+            "provenance": {
+                "date": self.provenance.date,
+                "versions": dict(self.provenance.versions),
+                "hardware": self.provenance.hardware,
+                "code": self.provenance.code,
+            },
+            "findings": [_finding_to_json(found) for found in self.findings],
+        }
+
+
+def result_from_json(data: Mapping[str, Any]) -> StudyResult:
+    """Return the result that `to_json` wrote.
+
+    Raises:
+        InputError: something is missing.
+    """
+    try:
+        findings = tuple(
+            Finding(
+                claim=_claim_from_json(found["claim"]),
+                outcome=outcome_from_json(found),
+                seconds=float(found["seconds"]),
+            )
+            for found in data["findings"]
+        )
+        simple = {f.name: data[f.name] for f in fields(StudyResult)[:7]}
+        return StudyResult(
+            **simple,
+            models=tuple(data["models"]),
+            findings=findings,
+            reused=int(data["reused"]),
+            provenance=Provenance(**data["provenance"]),
+            sources=tuple(data.get("sources", ())),  # results of before have none
+        )
+    except (KeyError, TypeError) as error:
+        raise InputError(
+            f"this is not the result of a study: {error} is missing or of the wrong kind. "
+            "Expected what `orbitlens study run --json FILE` writes."
+        ) from error
+
+
+def _finding_to_json(found: Finding) -> dict[str, Any]:
+    claim = {f.name: getattr(found.claim, f.name) for f in fields(Claim)}
+    return {
+        "claim": {k: v.value if isinstance(v, Enum) else v for k, v in claim.items()},
+        "verdict": found.verdict.value,
+        "reason": found.reason,
+        "control_failed": found.control_failed,
+        "seconds": found.seconds,
+        **outcome_to_json(found.outcome),
+    }
+
+
+def _claim_from_json(data: Mapping[str, Any]) -> Claim:
+    return Claim(**{**data, "side": Side(data["side"])})
+
+
+def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
+    """Return an outcome as plain data."""
+    return {
+        "result": None if outcome.result is None else outcome.result.to_json(),
+        "control": None if outcome.control is None else outcome.control.to_json(),
+        "obstacle": outcome.obstacle,
+        "data": dict(outcome.data),
+    }
+
+
+def outcome_from_json(data: Mapping[str, Any]) -> Outcome:
+    """Return the outcome that `outcome_to_json` wrote."""
+    result, control = data["result"], data["control"]
+    return Outcome(
+        result=None if result is None else Estimate.from_json(result),
+        control=None if control is None else Estimate.from_json(control),
+        obstacle=data["obstacle"],
+        data=data["data"],
+    )
+
+
+def provenance(code: str) -> Provenance:
+    """Return when and with what this process runs."""
+    from orbitlens import __version__
+
+    versions = {"orbitlens": __version__, "python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = "not installed"
+    return Provenance(
+        date=datetime.now(UTC).date().isoformat(),
+        versions=versions,
+        hardware=f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}",
+        code=code,
+    )

@@ -1,0 +1,121 @@
+"""What `orbitlens study` shows on a terminal: studies, claims with their numbers, verdicts.
+
+Enters: studies and results. Leaves: renderables, at most 80 columns wide where that is the width.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from orbitlens_papers.claim import Finding
+    from orbitlens_papers.estimate import Estimate
+    from orbitlens_papers.result import StudyResult
+    from orbitlens_papers.study import Study
+
+STYLES = {
+    "holds": "green",
+    "fails": "red",
+    "undecided": "yellow",
+    "not testable here": "dim",
+    "reproduced": "green",
+    "partly reproduced": "yellow",
+    "not reproduced": "red",
+}
+
+
+def _grid(*, widths: Iterable[int | None]) -> Table:
+    table = Table(box=None, padding=(0, 1), show_header=False, width=80, expand=True)
+    for width in widths:
+        table.add_column(width=width, ratio=None if width else 1, no_wrap=width is not None)
+    return table
+
+
+def list_view(studies: "Iterable[Study]") -> "Iterator[RenderableType]":
+    """Yield a line a study."""
+    shown = list(studies)
+    table = _grid(widths=(max(len(study.name) for study in shown), 18, None))
+    for study in shown:
+        n_core = sum(claim.core for claim in study.claims)
+        words = f"{study.question} {len(study.claims)} claims, {n_core} of them core."
+        table.add_row(Text(study.name, style="bold"), Text(study.paper), Text(words))
+    yield table
+
+
+def show_view(study: "Study") -> "Iterator[RenderableType]":
+    """Yield all claims of a study with what is measured, thresholds and reasons."""
+    yield Text(f"{study.title} ({study.paper})", style="bold")
+    yield Text(f"{study.question}\n")
+    for claim in study.claims:
+        table = _grid(widths=(10, None))
+        kind = "core" if claim.core else "side"
+        table.add_row(Text(f"{claim.key} {kind}", style="bold"), Text(claim.text, style="bold"))
+        rows = [
+            ("measured", claim.measured),
+            ("holds if", f"{claim.wanted}: {claim.why}"),
+            ("control", claim.control or "none"),
+            ("source", claim.source),
+        ]
+        for name, words in rows:
+            table.add_row(Text(name, style="dim"), Text(words))
+        yield table
+    for name, instead in study.data_files.items():
+        yield Text(f"\nData: {name} in the folder of --data; without it {instead}.")
+    yield Text(f"\nNot shown by a pass: {study.gap}")
+
+
+def number(value: float) -> str:
+    """Return a number in a few characters.
+
+    >>> number(0.98765), number(1.2e-15), number(-0.5)
+    ('0.988', '1.2e-15', '-0.5')
+    """
+    return f"{value:.3g}"
+
+
+def interval(found: "Estimate") -> str:
+    """Return a number with its interval, in brackets where there is one."""
+    if found.low == found.high:
+        return number(found.value)
+    return f"{number(found.value)} [{number(found.low)}, {number(found.high)}]"
+
+
+def result_view(result: "StudyResult") -> "Iterator[RenderableType]":
+    """Yield the findings and the verdict."""
+    yield Text(f"{result.title} ({result.paper})", style="bold")
+    yield Text(f"scale {result.scale}, {result.seeds} seeds, {result.seconds:.0f} s of measuring\n")
+    for found in result.findings:
+        yield _finding(found)
+    line = Text("\nverdict on the paper: ", style="bold")
+    line.append(result.verdict.value, style=STYLES.get(result.verdict.value, ""))
+    yield line
+    for source in result.sources:
+        yield Text(f"data: {source}", style="dim")
+    if result.reused:
+        yield Text(f"{result.reused} of {len(result.findings)} claims were measured before", "dim")
+    yield Text(f"Not shown by a pass: {result.gap}", style="dim")
+
+
+def _finding(found: "Finding") -> Table:
+    table = _grid(widths=(10, None))
+    claim, verdict = found.claim, found.verdict.value
+    head = Text(verdict, style=f"bold {STYLES.get(verdict, '')}")
+    head.append(f"  {claim.text}", style="not bold default")
+    table.add_row(Text(f"{claim.key} {'core' if claim.core else 'side'}"), head)
+    result, control = found.outcome.result, found.outcome.control
+    if result is not None:
+        words = f"{interval(result)}, wanted {claim.wanted} ({result.how})"
+        table.add_row("", Text(words, style="dim"))
+    if control is not None:
+        failed = "failed, as it must" if found.control_failed else "DID NOT FAIL"
+        style = "dim" if found.control_failed else "bold red"
+        table.add_row("", Text(f"control: {interval(control)}, {failed}: {claim.control}", style))
+    for name, why in found.outcome.data.get("missing", {}).items():
+        table.add_row("", Text(f"left out: {name}: {why}", style="yellow"))
+    if found.reason:
+        table.add_row("", Text(found.reason, style="yellow"))
+    return table

@@ -1,0 +1,157 @@
+"""Claims 6 and 7: does convergence hurt a model that learns, and do refinements help?
+
+Enters: a bench. Leaves: outcomes with paired differences of held-out losses. A variant and what it
+is compared with share seeds, data and order. The control is the same comparison where there is
+nothing to learn: a text with its characters shuffled, images of noise with random labels.
+"""
+
+import struct
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from orbitlens.lab.run import RunConfig, run_config
+from orbitlens.running.texts import passage
+from orbitlens_papers import estimate
+from orbitlens_papers.bench import Bench, Scale
+from orbitlens_papers.claim import Outcome
+from orbitlens_papers.store import write_bytes
+from orbitlens_papers.trained import judged, train_all
+
+ENOUGH = 50_000  # characters; with fewer, a model learns the text by heart
+VARIANTS: Mapping[str, tuple[str, ...]] = {
+    "learned": (
+        "none",
+        "definite-negative",
+        "definite-half",
+        "definite-positive",
+        "anti",
+        "guard",
+    ),
+    "rotary": ("none", "anti", "guard", "diagonal"),
+}
+COMPARED: Mapping[str, tuple[str, ...]] = {  # the variants that claims speak of
+    "learned": ("none", "definite-negative", "definite-positive"),
+    "rotary": ("none", "anti", "guard", "diagonal"),
+}
+Losses = dict[str, dict[str, list[float]]]  # encoding -> variant -> loss by seed
+
+
+def run_of(bench: Bench, task: str, position: str, refinement: str, seed: int) -> RunConfig:
+    """Return the config of one run, sized for the scale."""
+    steps = bench.pick(4, 200 if task == "text" else 150, 2000)
+    settings: dict[str, int | float | str] = {
+        "task": task,
+        "position": position,
+        "refinement": refinement,
+        "layers": bench.pick(2, 3, 6),
+        "heads": bench.pick(2, 2, 4),
+        "width": bench.pick(16, 32, 96),
+        "steps": steps,
+        "batch": bench.pick(8, 32, 64),
+        "lr": 3e-3,
+        "warmup": max(1, steps // 10),
+        "judged": bench.pick(32, 512, 2048),
+        "seed": seed,
+    }
+    if task == "text":
+        settings["context"] = bench.pick(16, 32, 64)
+    return run_config(settings)
+
+
+def losses(bench: Bench, task: str, *, noise: bool = False) -> Losses:
+    """Return held-out losses by encoding and variant; on noise, of the compared ones alone."""
+    return bench.once(f"losses {task} {noise}", lambda: _losses(bench, task, noise))
+
+
+def _losses(bench: Bench, task: str, noise: bool) -> Losses:
+    variants = COMPARED if noise or bench.scale is Scale.SMOKE else VARIANTS
+    seeds = list(bench.seeds)[: bench.pick(2, 3, 1000)]
+    places = [(p, v, s) for p, names in variants.items() for v in names for s in seeds]
+    file = noise_file(bench, task) if noise else _text_file(bench, task)
+    configs = [_with_file(run_of(bench, task, *place), file) for place in places]
+    if noise:  # half the steps: there is nothing that more of them could teach
+        configs = [replace(config, steps=max(1, config.steps // 2)) for config in configs]
+    found = train_all(bench, configs, part="noise" if noise else "")
+    result: Losses = {p: {v: [] for v in names} for p, names in variants.items()}
+    for (position, variant, _), run in zip(places, found, strict=True):
+        result[position][variant].append(run.result.loss)
+    return result
+
+
+def _with_file(config: RunConfig, file: Path | None) -> RunConfig:
+    if file is None:
+        return config
+    return replace(config, options={**config.options, "file": str(file)})
+
+
+def _text_file(bench: Bench, task: str) -> Path | None:
+    return Path(bench.settings.text) if task == "text" and bench.settings.text else None
+
+
+def obstacle(bench: Bench, task: str) -> str:
+    """Say why a task cannot be run here; empty where it can."""
+    if task != "text" or bench.scale is Scale.SMOKE:
+        return ""
+    file = _text_file(bench, task)
+    if file is None:
+        return f"language modelling needs a text of {ENOUGH:,} characters or more: give --text FILE"
+    if file.stat().st_size < ENOUGH:
+        return f"the text has {file.stat().st_size:,} bytes; at least {ENOUGH:,} are needed"
+    return ""
+
+
+def compare(bench: Bench, *, task: str, position: str, worse: str, better: str) -> Outcome:
+    """6, 7: by how much the first variant's loss is above the second's, paired over seeds."""
+    reason = obstacle(bench, task)
+    if reason:
+        return Outcome(obstacle=reason)
+    found, noise = losses(bench, task), losses(bench, task, noise=True)
+    outcome = Outcome(
+        result=estimate.difference(found[position][worse], found[position][better]),
+        control=estimate.difference(noise[position][worse], noise[position][better]),
+        data={
+            "losses": found[position],
+            "noise": noise[position],
+            "against_none": {
+                name: estimate.difference(values, found[position]["none"]).to_json()
+                for name, values in found[position].items()
+                if name != "none"
+            },
+        },
+    )
+    return judged(bench, outcome)
+
+
+# --- where there is nothing to learn ---------------------------------------------------------
+
+
+def noise_file(bench: Bench, task: str) -> Path:
+    """Return a file of the task's kind in which nothing can be learnt beyond frequencies."""
+    folder = bench.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    return _shuffled_text(bench, folder) if task == "text" else _noise_images(bench, folder)
+
+
+def _shuffled_text(bench: Bench, folder: Path) -> Path:
+    source = _text_file(bench, "text") or passage()
+    text = source.read_text(encoding="utf-8")
+    order = torch.randperm(len(text), generator=bench.generator("shuffled text"))
+    file = folder / "shuffled.txt"
+    write_bytes(file, "".join(text[k] for k in order.tolist()).encode())
+    return file
+
+
+def _noise_images(bench: Bench, folder: Path) -> Path:
+    """Write images of noise in MNIST's format, more than a run sees: none is met twice."""
+    n = bench.pick(600, 8000, 150_000)
+    generator = bench.generator("noise images")
+    pixels = torch.randint(256, (n, 8, 8), generator=generator, dtype=torch.uint8)
+    labels = torch.randint(10, (n,), generator=generator, dtype=torch.uint8)
+    file = folder / "noise-images-idx3-ubyte"
+    write_bytes(file, struct.pack(">4i", 2051, n, 8, 8) + pixels.numpy().tobytes())
+    beside = folder / "noise-labels-idx1-ubyte"
+    write_bytes(beside, struct.pack(">2i", 2049, n) + labels.numpy().tobytes())
+    return file

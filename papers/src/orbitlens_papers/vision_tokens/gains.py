@@ -1,0 +1,254 @@
+"""Claims 2b, 3, 4 and 5: what the designs cost and bring when models are trained.
+
+Enters: a bench. Leaves: outcomes. All gains are differences of pairs: two arms of one number.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from orbitlens.orbit.moto import patches_of
+from orbitlens_papers import estimate
+from orbitlens_papers.bench import Bench, Scale
+from orbitlens_papers.claim import Outcome
+from orbitlens_papers.estimate import Estimate
+from orbitlens_papers.trained import judged
+from orbitlens_papers.vision_tokens.arms import Arm, Row, build_model, one_step, train_arm
+from orbitlens_papers.vision_tokens.images import IMAGES, Digits, read_digits
+
+WEIGHT = 0.5  # of TokenProp
+BOTH: dict[str, Any] = {"modulation": "moto", "token_prop": WEIGHT}
+BUDGETS = (200, 400, 1000)  # labels
+MAIN = 400
+NARROW = 16
+ARMS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "token norm": {"modulation": "token-norm"},
+    "MoTo": {"modulation": "moto", "pictures": True},
+    "MoTo, replacing": {"modulation": "moto-replace", "pictures": True},
+    "MoTo, random layout": {"modulation": "moto-random"},
+    "TokenProp": {"token_prop": WEIGHT},
+    "both": BOTH,
+    "conv stem": {"stem": "conv"},
+    "narrow": {"width": NARROW},
+    "narrow, TokenProp": {"width": NARROW, "token_prop": WEIGHT},
+    "both, shuffled labels": {"shuffled": True, **BOTH},
+}
+# Arms that core claims and their parts rest on; of the others half the pairs are trained.
+CORE_ARMS = ("plain", "both", "MoTo", "TokenProp")
+SHUFFLED = f"both, shuffled labels, {MAIN}"
+Rows = dict[str, list[Row]]
+
+
+def data_of(bench: Bench) -> Digits:
+    """Return the digits to work with."""
+    return read_digits(_file(bench))
+
+
+def _file(bench: Bench) -> str | None:
+    file = bench.data_file(IMAGES)
+    return None if file is None else str(file.resolve())
+
+
+def plain_arm(bench: Bench, **changes: Any) -> Arm:  # noqa: ANN401 - fields of an Arm
+    """Return the plain model at this scale, changed where asked."""
+    sizes: dict[str, Any] = {
+        "width": bench.pick(16, 32, 48),
+        "layers": bench.pick(1, 2, 4),
+        "steps": bench.pick(4, 750, 4000),
+        "batch": bench.pick(8, 32, 64),
+        "n_judged": bench.pick(100, 3000, 5000),
+        "n_decoded": bench.pick(20, 500, 2000),
+        "n_labels": MAIN,
+        "file": _file(bench),
+    }
+    return Arm(**(sizes | changes))
+
+
+def _numbers(bench: Bench) -> list[int]:
+    """Return a number for each pair: a few draws for every seed."""
+    draws = range(bench.pick(1, 2, 4))
+    return [
+        bench.generator(f"pair {k}", seed).initial_seed() for k in draws for seed in bench.seeds
+    ]
+
+
+def all_arms(bench: Bench) -> dict[str, Arm]:
+    """Return what is trained for each pair, by name; labels stand behind the name."""
+    arms = {f"{name}, {MAIN}": plain_arm(bench, **changes) for name, changes in ARMS.items()}
+    for n in BUDGETS:
+        for name in ("plain", "both"):
+            arms[f"{name}, {n}"] = plain_arm(bench, n_labels=n, **ARMS[name])
+    return arms
+
+
+def runs(bench: Bench) -> Rows:
+    """Return all runs by name of the arm, one a pair."""
+
+    def make() -> Rows:
+        arms, numbers = all_arms(bench), _numbers(bench)
+        todo = [
+            (name, _numbered(arm, k, numbers))
+            for name, arm in arms.items()
+            for k in range(_n_pairs(bench, name, len(numbers)))
+        ]
+        found: Rows = {name: [] for name in arms}
+        for (name, _), row in zip(todo, bench.map(train_arm, [a for _, a in todo]), strict=True):
+            found[name].append(row)
+        return found
+
+    return bench.once("arms", make)
+
+
+def _n_pairs(bench: Bench, name: str, most: int) -> int:
+    few = name.rpartition(", ")[0] not in CORE_ARMS
+    return -(-most // 2) if few and bench.scale is not Scale.FULL else most
+
+
+def _numbered(arm: Arm, place: int, numbers: Sequence[int]) -> Arm:
+    return replace(arm, number=numbers[place], pictures=arm.pictures and place == 0)
+
+
+def _of(rows: Sequence[Row], field: str) -> list[float]:
+    return [float(row[field]) for row in rows]
+
+
+def gain(found: Rows, name: str, beside: str, field: str = "accuracy") -> Estimate:
+    """Return what an arm has more than another, over pairs."""
+    n = min(len(found[name]), len(found[beside]))
+    own, other = (_of(found[arm][:n], field) for arm in (name, beside))
+    return estimate.difference(own, other, of="pairs")
+
+
+# --- claim 2b: time --------------------------------------------------------------------------
+
+
+def step_seconds(
+    arms: Sequence[Arm], data: Digits, *, rounds: int, steps: int
+) -> list[list[float]]:
+    """Return processor seconds of a few training steps of each arm, in turns; a list a round."""
+    models = [build_model(arm, data).train() for arm in arms]
+    labelled = [(data.pool[: a.batch], data.pool_labels[: a.batch]) for a in arms]
+    found = []
+    for number in range(rounds + 1):
+        row = []
+        for model, (images, labels) in zip(models, labelled, strict=True):
+            started = time.process_time()
+            for _ in range(steps):
+                one_step(model, images, labels)
+                model.zero_grad(set_to_none=True)
+            row.append((time.process_time() - started) / steps)
+        if number:  # the first round warms up
+            found.append(row)
+    return found
+
+
+def quick_steps(bench: Bench) -> Outcome:
+    """2b: time of a training step with both designs, over that without; control: twice as deep."""
+    plain = plain_arm(bench)
+    arms = [plain, plain_arm(bench, **BOTH), plain_arm(bench, layers=2 * plain.layers)]
+    data = data_of(bench)
+    rows = step_seconds(arms, data, rounds=bench.pick(2, 20, 40), steps=bench.pick(2, 25, 50))
+    both, deep = ([row[k] / row[0] for row in rows] for k in (1, 2))
+    outcome = Outcome(
+        result=estimate.mean(both, of="rounds"),
+        control=estimate.mean(deep, of="rounds"),
+        data={
+            "milliseconds": [1e3 * sum(x) / len(rows) for x in zip(*rows, strict=True)],
+            "source": data.source,
+        },
+    )
+    return judged(bench, outcome)
+
+
+# --- claims 3 and 5: accuracy ----------------------------------------------------------------
+
+
+def gains_accuracy(bench: Bench, *, name: str, beside: str) -> Outcome:
+    """3, 5: accuracy of an arm less another's; control: both designs, shuffled labels."""
+    found = runs(bench)
+    outcome = Outcome(
+        result=gain(found, name, beside),
+        control=gain(found, SHUFFLED, beside),
+        data={
+            "by_labels_of_others": gain(found, name, beside, "by_others").to_json(),
+            "accuracies": {arm: _of(found[arm], "accuracy") for arm in (name, beside)},
+            "looks": {arm: [row["looks"] for row in found[arm]] for arm in (name, beside)},
+            "source": data_of(bench).source,
+        },
+    )
+    return judged(bench, outcome)
+
+
+def gains_at_main(bench: Bench) -> Outcome:
+    """3b: as 3a, with what the figures need of all arms."""
+    found = runs(bench)
+    outcome = gains_accuracy(bench, name=f"both, {MAIN}", beside=f"plain, {MAIN}")
+    more = {
+        "arms": {name: _of(rows, "accuracy") for name, rows in found.items()},
+        "r2": {name: _of(rows, "r2") for name, rows in found.items()},
+        "losses": {name: _of(rows, "loss") for name, rows in found.items()},
+        "pictures": {
+            name: {key: rows[0][key] for key in ("image", "layout", "spectra")}
+            for name, rows in found.items()
+            if "layout" in rows[0]
+        },
+    }
+    return _with(outcome, more)
+
+
+def _with(outcome: Outcome, more: dict[str, Any]) -> Outcome:
+    return replace(outcome, data={**outcome.data, **more})
+
+
+def labels_teach(bench: Bench) -> Outcome:
+    """3h: accuracy behind shuffled training labels; control: true ones."""
+    found = runs(bench)
+    outcome = Outcome(
+        result=estimate.mean(_of(found[SHUFFLED], "accuracy"), of="pairs"),
+        control=estimate.mean(_of(found[f"both, {MAIN}"], "accuracy"), of="pairs"),
+        data={"source": data_of(bench).source},
+    )
+    return judged(bench, outcome)
+
+
+# --- claim 4: TokenProp ----------------------------------------------------------------------
+
+
+def keeps_pixels(bench: Bench) -> Outcome:
+    """4a: R^2 of patches with TokenProp less that without; control: tokens of other patches."""
+    data = data_of(bench)
+    found, names = runs(bench), (f"narrow, TokenProp, {MAIN}", f"narrow, {MAIN}")
+    numbers: dict[str, Any] = {"r2": {name: _of(found[name], "r2") for name in names}}
+    numbers |= {"best": best_r2(data, NARROW), "source": data.source}
+    if data.n_pixels <= NARROW:
+        reason = (
+            f"patches of {data.n_pixels} pixels fit into tokens of {NARROW} numbers as a whole, "
+            "so that there is nothing to raise (claim 4c)"
+        )
+        return Outcome(obstacle=f"{reason}; give MNIST with --data", data=numbers)
+    outcome = Outcome(
+        result=gain(found, *names, "r2"), control=gain(found, *names, "r2_others"), data=numbers
+    )
+    return judged(bench, outcome)
+
+
+def best_r2(data: Digits, width: int) -> float:
+    """Return the R^2 of the best linear tokens of a width: that of principal components."""
+    rows = patches_of(data.judged, data.patch).double().flatten(0, 1)
+    values = torch.linalg.eigvalsh(torch.cov(rows.T)).flip(0)
+    return float(values[:width].sum() / values.sum())
+
+
+def costs_no_accuracy(bench: Bench) -> Outcome:
+    """4b: accuracy with TokenProp less that without; control: both designs, shuffled labels."""
+    found, plain = runs(bench), f"plain, {MAIN}"
+    outcome = Outcome(
+        result=gain(found, f"TokenProp, {MAIN}", plain),
+        control=gain(found, SHUFFLED, plain),
+        data={"source": data_of(bench).source},
+    )
+    return judged(bench, outcome)

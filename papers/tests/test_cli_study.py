@@ -1,0 +1,174 @@
+"""`orbitlens study` as a user meets it: lists, runs, files, refusals."""
+
+import json
+
+import pytest
+
+from orbitlens.draw.figure import Curve, Figure, Panel
+from orbitlens_papers import registry
+from orbitlens_papers.bench import Scale, Settings
+from orbitlens_papers.claim import Claim, Outcome, Side
+from orbitlens_papers.estimate import largest
+from orbitlens_papers.result import result_from_json
+from orbitlens_papers.study import Study
+from small_llama import refused
+from small_llama import run as run_command
+
+NAMES = ("token-dynamics", "breaking-symmetry")
+
+
+def run(*arguments):
+    outcome = run_command(*arguments)
+    assert outcome.code == 0, outcome.err
+    return outcome.out
+
+
+def one(bench):
+    return Outcome(
+        result=largest([0.5], of="numbers"),
+        control=largest([2.0], of="numbers"),
+        data={"y": [1.0, 2.0]},
+    )
+
+
+def stopped(bench):
+    raise KeyboardInterrupt
+
+
+def claim(key, **changes):
+    given = {
+        "key": key,
+        "text": "a <b>bold</b> [red]claim[/red]",
+        "source": "nowhere",
+        "measured": "a number",
+        "side": Side.BELOW,
+        "threshold": 1.0,
+        "why": "because",
+        "control": "the opposite",
+    }
+    return Claim(**(given | changes))
+
+
+def drawn(result):
+    panel = Panel(layers=[Curve(x=[0.0, 1.0], y=result.data("1")["y"])])
+    return (Figure(name="tiny", title="Tiny", caption="Words.", panels=[panel]),)
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """A study that takes no time, in place of the real ones."""
+
+    def make(data_files=None, **measures):
+        study = Study(
+            name="tiny",
+            title="A tiny study",
+            paper="arXiv 0000.00000",
+            question="Is it small?",
+            gap="everything",
+            claims=tuple(claim(key) for key in measures),
+            measures=measures,
+            figures=drawn,
+            data_files=data_files or {},
+        )
+        monkeypatch.setattr(registry, "STUDIES", {"tiny": study})
+
+    make(**{"1": one})
+    return make
+
+
+def test_list_and_show_name_every_study_and_claim():
+    output = run("study", "list")
+    assert all(name in output for name in NAMES)
+    shown = run("study", "show", "2402.05969")
+    assert "a causal mask and two layers" in shown
+    assert max(len(line) for line in (output + shown).splitlines()) <= 80
+
+
+def test_a_run_shows_numbers_writes_files_and_is_reused(tiny, tmp_path):
+    out, file = tmp_path / "out", tmp_path / "result.json"
+    first = run("study", "run", "tiny", "--scale", "smoke", "--out", out, "--json", file)
+    assert "holds" in first
+    assert "0.5, wanted below 1" in first
+    assert "failed, as it must" in first
+    assert "[red]claim[/red]" in first  # words of a claim are no markup
+    assert "reproduced" in first
+    assert {"tiny.html", "tiny.png", "tiny-smoke.json"} <= {f.name for f in out.iterdir()}
+    found = result_from_json(json.loads(file.read_text()))
+    assert found.verdict == "reproduced"
+    assert "1 of 1 claims were measured before" in run(
+        "study", "run", "all", "--scale", "smoke", "--out", out
+    )
+
+
+def test_json_on_stdout_is_nothing_but_json(tiny, tmp_path):
+    text = run("study", "run", "tiny", "--out", tmp_path, "--json", "-", "--no-figures")
+    assert json.loads(text)["study"] == "tiny"
+    assert not list(tmp_path.glob("*.png"))
+
+
+def test_a_control_that_does_not_fail_is_loud(tiny, tmp_path):
+    tiny(
+        **{
+            "1": lambda bench: Outcome(
+                result=largest([0.5], of="numbers"),
+                control=largest([0.5], of="numbers"),
+                data={"y": [1.0, 2.0]},
+            )
+        }
+    )
+    output = run("study", "run", "tiny", "--out", tmp_path)
+    assert "DID NOT FAIL" in output
+    assert "undecided" in output
+
+
+def test_an_interrupted_run_says_where_it_stands_and_resumes(tiny, tmp_path):
+    tiny(**{"1": one, "2": stopped})
+    outcome = run_command("study", "run", "tiny", "--out", tmp_path)
+    assert outcome.code == 130
+    assert "the same command resumes" in outcome.err
+    tiny(**{"1": one, "2": one})
+    assert "1 of 2 claims were measured before" in run("study", "run", "tiny", "--out", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("show", "token-dynamic"), "Did you mean 'token-dynamics'"),
+        (("run", "braking-symmetry"), "Did you mean 'breaking-symmetry'"),
+        (("run", "all", "--scale", "huge"), "smoke, default, full"),
+        (("run", "all", "--seeds", "-3"), "expected 1 to 1000"),
+        (("run", "all", "--text", "no-such-file"), "there is no such file"),
+        (("run", "all", "--data", "no-such-folder"), "there is no such folder"),
+    ],
+)
+def test_bad_input_is_refused(arguments, message, tmp_path):
+    given = arguments if arguments[0] == "show" else (*arguments, "--out", tmp_path)
+    refused("study", *given, says=[message])
+
+
+def test_a_result_says_which_data_was_used_and_is_measured_anew_with_other_data(tiny, tmp_path):
+    folder, out = tmp_path / "data", tmp_path / "out"
+    folder.mkdir()
+    tiny(data_files={"real.zip": "numbers made up"}, **{"1": one})
+    assert "without it numbers made up" in run("study", "show", "tiny")
+    without = run("study", "run", "tiny", "--out", out, "--data", folder)
+    assert "real.zip: not given; in its place numbers made up" in without
+    (folder / "real.zip").write_text("data")
+    used = run("study", "run", "tiny", "--out", out, "--data", folder)
+    assert "real.zip: used" in used
+    assert "measured before" not in used
+    again = run("study", "run", "tiny", "--out", out, "--data", folder)
+    assert "1 of 1 claims were measured before" in again
+    found = result_from_json(json.loads((out / "tiny-default.json").read_text()))
+    assert found.sources == ("real.zip: used",)
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tiny, tmp_path):
+    place = tmp_path / "file"
+    place.write_text("in the way")
+    refused("study", "run", "tiny", "--out", place / "deep", says=["cannot be written", "--out"])
+
+
+def test_settings_know_their_seeds():
+    assert Settings(scale=Scale.SMOKE).n_seeds >= 2
+    assert Settings(seeds=7).n_seeds == 7

@@ -1,0 +1,57 @@
+"""Pages and tables are what the stored results say, and the example of the docs runs."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orbitlens_papers.registry import STUDIES
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def example():
+    page = (ROOT / "docs" / "studies-add.md").read_text(encoding="utf-8")
+    return re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]
+
+
+def test_the_example_is_short_runs_and_reaches_a_verdict(tmp_path, monkeypatch, capsys):
+    code = example()
+    assert sum(bool(line.strip()) for line in code.splitlines()) <= 42
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(compile(code, "docs/studies-add.md", "exec"), names)
+    assert capsys.readouterr().out.startswith("reproduced")
+    assert [figure.name for figure in names["figures"](names["result"])] == ["far"]
+
+
+def test_pages_and_readme_are_up_to_date():
+    done = subprocess.run(
+        [sys.executable, ROOT / "docs" / "make_studies.py", "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", list(STUDIES))
+def test_stored_results_are_of_the_default_scale_and_of_today_s_claims(name):
+    data = json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+    assert data["scale"] == "default"
+    keys = [found["claim"]["key"] for found in data["findings"]]
+    assert keys == [claim.key for claim in STUDIES[name].claims]
+    for found, claim in zip(data["findings"], STUDIES[name].claims, strict=True):
+        assert found["claim"]["threshold"] == claim.threshold
+    assert "/" not in data["provenance"]["hardware"]
+
+
+@pytest.mark.parametrize("name", list(STUDIES))
+def test_every_control_of_a_stored_core_claim_failed_or_the_claim_is_undecided(name):
+    data = json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+    for found in data["findings"]:
+        if found["control_failed"] is False:
+            assert found["verdict"] == "undecided"

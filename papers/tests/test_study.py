@@ -1,0 +1,196 @@
+"""Running a study: what is done is kept, what changed is measured anew, nothing is half written."""
+
+import json
+import threading
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from orbitlens.errors import InputError
+from orbitlens_papers.bench import Bench, Scale, Settings, WorkerError, scale_of
+from orbitlens_papers.claim import Claim, Outcome, PaperVerdict, Side
+from orbitlens_papers.estimate import largest
+from orbitlens_papers.registry import STUDIES, study_of
+from orbitlens_papers.result import result_from_json
+from orbitlens_papers.study import Study, run_study
+
+SMOKE = Settings(scale=Scale.SMOKE)
+CALLS = []
+
+
+def claim(key):
+    return Claim(
+        key=key,
+        text="zero is below one",
+        source="arithmetic",
+        measured="zero",
+        side=Side.BELOW,
+        threshold=1.0,
+        why="one is above zero",
+        control="two",
+    )
+
+
+def measure(bench):
+    CALLS.append(bench.scale)
+    draw = float(bench.generator("draw").initial_seed() % 7) / 10
+    return Outcome(result=largest([draw], of="numbers"), control=largest([2.0], of="numbers"))
+
+
+def broken(bench):
+    raise KeyboardInterrupt
+
+
+def study(**changes):
+    given = {
+        "name": "tiny",
+        "title": "A tiny study",
+        "paper": "no paper",
+        "question": "Is zero small?",
+        "gap": "everything",
+        "claims": (claim("1"), claim("2")),
+        "measures": {"1": measure, "2": measure},
+        "figures": lambda result: (),
+    }
+    return Study(**(given | changes))
+
+
+@pytest.fixture(autouse=True)
+def _count():
+    CALLS.clear()
+
+
+def test_a_second_run_reuses_what_is_done(tmp_path):
+    first = run_study(study(), SMOKE, tmp_path)
+    assert len(CALLS) == 2
+    assert first.verdict is PaperVerdict.REPRODUCED
+    second = run_study(study(), SMOKE, tmp_path)
+    assert len(CALLS) == 2
+    assert second.reused == 2
+    assert second.findings == first.findings
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run_study(study(measures={"1": measure, "2": broken}), SMOKE, tmp_path)
+    assert len(CALLS) == 1
+    found = run_study(study(), SMOKE, tmp_path)
+    assert len(CALLS) == 2  # the first claim was kept
+    assert found.reused == 1
+
+
+def test_other_settings_are_measured_anew(tmp_path):
+    run_study(study(), SMOKE, tmp_path)
+    for settings in (Settings(scale=Scale.DEFAULT), replace(SMOKE, seeds=7)):
+        assert run_study(study(), settings, tmp_path).reused == 0
+    assert run_study(study(), SMOKE, tmp_path, fresh=True).reused == 0
+
+
+def test_models_matter_to_the_claims_that_look_at_them(tmp_path):
+    looks = study(on_models=frozenset({"2"}))
+    run_study(looks, SMOKE, tmp_path)
+    found = run_study(looks, replace(SMOKE, models=("a-model",)), tmp_path)
+    assert found.reused == 1
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"result": 3}'])
+def test_a_damaged_outcome_is_measured_again(tmp_path, damage):
+    run_study(study(), SMOKE, tmp_path)
+    next(tmp_path.glob("tiny-smoke-1-*.json")).write_text(damage)
+    assert run_study(study(), SMOKE, tmp_path).reused == 1
+    assert len(CALLS) == 3
+
+
+def test_nothing_half_written_is_left(tmp_path):
+    run_study(study(), SMOKE, tmp_path)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_runs(tmp_path):
+    place = tmp_path / "file"
+    place.write_text("in the way")
+    with pytest.raises(InputError, match="cannot be written"):
+        run_study(study(), SMOKE, place)
+    assert not CALLS
+
+
+def test_a_result_survives_json(tmp_path):
+    found = run_study(study(), SMOKE, tmp_path)
+    again = result_from_json(json.loads(json.dumps(found.to_json(), allow_nan=False)))
+    assert again == found
+    with pytest.raises(InputError, match="not the result of a study"):
+        result_from_json({"study": "tiny"})
+
+
+def test_a_generator_depends_on_names_and_seeds_alone(tmp_path):
+    first, second = (Bench(SMOKE, tmp_path) for _ in range(2))
+    first.generator("something else")
+    assert first.generator("a", 1).initial_seed() == second.generator("a", 1).initial_seed()
+    assert first.generator("a", 1).initial_seed() != first.generator("a", 2).initial_seed()
+
+
+def test_work_is_spread_and_comes_back_in_order(tmp_path):
+    bench = Bench(Settings(scale=Scale.SMOKE), tmp_path)
+    assert bench.map(abs, [-3, 2, -1]) == [3, 2, 1]
+
+
+def test_an_executor_is_used_where_one_is_given(tmp_path):
+    seen, steps = [], []
+
+    def note(number):
+        seen.append(threading.current_thread() is threading.main_thread())
+        return -number
+
+    with ThreadPoolExecutor(2) as pool:
+        bench = Bench(SMOKE, tmp_path, executor=pool, step=steps.append)
+        assert bench.map(note, [1, 2, 3]) == [-1, -2, -3]
+        with pytest.raises(ZeroDivisionError):
+            bench.map(lambda number: 1 / number, [1, 0])
+    assert not any(seen)
+    assert steps[2] == 1.0
+
+
+def test_a_worker_that_dies_is_named_and_not_traced(tmp_path):
+    class Broken(Executor):
+        def submit(self, function, /, *arguments, **named):
+            future = Future()
+            future.set_exception(BrokenExecutor("gone"))
+            return future
+
+    with pytest.raises(WorkerError, match="the same command goes on"):
+        Bench(SMOKE, tmp_path, executor=Broken()).map(abs, [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"measures": {"1": measure}}, "do not match"),
+        ({"claims": (claim("1"), claim("1"))}, "share a key"),
+        ({"claims": (replace(claim("1"), core=False),), "measures": {"1": measure}}, "no core"),
+    ],
+)
+def test_a_study_that_does_not_fit_together_is_refused(changes, message):
+    with pytest.raises(InputError, match=message):
+        study(**changes)
+
+
+@pytest.mark.parametrize("name", list(STUDIES))
+def test_every_study_is_found_by_name_and_by_paper(name):
+    assert study_of(name).name == name
+    assert study_of(STUDIES[name].paper.removeprefix("arXiv ")).name == name
+
+
+def test_every_core_claim_of_every_study_has_a_control():
+    claims = [claim for study in STUDIES.values() for claim in study.claims]
+    assert len(claims) > 20
+    assert all(claim.control for claim in claims if claim.core)
+
+
+def test_unknown_names_get_the_nearest():
+    with pytest.raises(InputError, match="Did you mean 'token-dynamics'"):
+        study_of("token-dynamic")
+    with pytest.raises(InputError, match="smoke, default, full"):
+        scale_of("huge")
+    with pytest.raises(InputError, match="seeds"):
+        Settings(seeds=-1)

@@ -1,0 +1,1 @@
+"""A file a command: parse, call one verb, show."""

@@ -1,0 +1,194 @@
+"""The command `orbitlens report`: everything about one or more models in one HTML file."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orbitlens.cli.output import (
+    JsonOption,
+    NormaliseOption,
+    mean_std,
+    replace_file,
+    stderr,
+    stdout,
+    write_json,
+)
+from orbitlens.errors import InputError
+
+if TYPE_CHECKING:
+    from orbitlens.reporting.inputs import ReportOptions
+
+
+def report(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[MODEL]...", help="Folders of models, or names (zoo, hub)."),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="The page to write.")
+    ] = Path("report.html"),
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw this report's JSON (or HTML) anew; no MODEL."),
+    ] = None,
+    json_file: JsonOption = None,
+    csv: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write every table as CSV too.")
+    ] = None,
+    png: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write pictures of the sections too.")
+    ] = None,
+    text: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="UTF-8 text for models with a tokenizer.")
+    ] = None,
+    images: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Images for vision models: .npy, or MNIST's own (.gz)."),
+    ] = None,
+    tokens: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Ids, one context a line: models without tokenizer."),
+    ] = None,
+    normalise: NormaliseOption = "0.5,0.5",
+    max_tokens: Annotated[int, typer.Option(metavar="N", help="Tokens to run.")] = 2048,
+    context: Annotated[int, typer.Option(metavar="N", help="Tokens a context.")] = 64,
+    samples: Annotated[int, typer.Option(metavar="N", help="Inputs of the audit.")] = 24,
+    permutations: Annotated[int, typer.Option(metavar="P", help="Shuffles of each.")] = 16,
+    flows: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Heads whose flow is simulated: up to 96 if not given."),
+    ] = None,
+    controls: Annotated[
+        int,
+        typer.Option(metavar="N", help="Runs of each control (untrained, shuffled); 0: none."),
+    ] = 3,
+    seed: Annotated[int, typer.Option(metavar="S", help="Seed of all that is random.")] = 0,
+) -> None:
+    """Write one offline HTML file: heads, depth, agreement, orbits, order, and how sure that is.
+
+    Needs `pip install 'orbitlens[measure,plot]'`. The flow of a head runs until no token can have
+    grown by more than a factor of e^4, so that of a strong head is short.
+    """
+    from orbitlens.reporting.page import render
+
+    _check_target(out)
+    _check_exports(csv, png)
+    if data is not None:
+        from orbitlens.reporting.data import read_report_json
+
+        if models:
+            raise InputError("--data FILE draws a report anew: give it, or models, not both.")
+        found = read_report_json(data)
+    else:
+        for name, value, least in (
+            ("--max-tokens", max_tokens, 16),
+            ("--context", context, 4),
+            ("--samples", samples, 2),
+            ("--permutations", permutations, 1),
+            ("--flows", 0 if flows is None else flows, 0),
+            ("--controls", controls, 0),
+        ):
+            if value < least:
+                raise InputError(f"{name} {value}: expected at least {least}.")
+        _check_inputs({"--text": text, "--images": images, "--tokens": tokens})
+        from orbitlens.reporting.inputs import ReportOptions
+
+        options = ReportOptions(
+            text=text,
+            images=images,
+            tokens=tokens,
+            normalise=mean_std(normalise),
+            max_tokens=max_tokens,
+            context=context,
+            samples=samples,
+            permutations=permutations,
+            flows=flows,
+            controls=controls,
+            seed=seed,
+        )
+        found = _gather(models or [], options)
+    page = render(found)
+    if json_file is not None:
+        write_json(found, json_file)
+    _export(found, csv, png)
+    replace_file(out, page)
+    if str(json_file) != "-":
+        _say(found, out, len(page.encode()))
+
+
+def write_demo_report(made: Path, out: Path) -> None:
+    """Write the report that a demo shows, and say where it is; `made` is the model of the demo."""
+    from orbitlens.cli.demo import demo_models
+    from orbitlens.reporting.inputs import ReportOptions
+    from orbitlens.reporting.page import render
+
+    _check_target(out)
+    models = demo_models(made)
+    names = ", ".join(Path(model).name for model in models)
+    stderr().print(f"\nNow a report of {names}: a minute or so.", markup=False)
+    options = ReportOptions(max_tokens=1024, samples=16, permutations=8, controls=2)
+    found = _gather(models, options)
+    page = render(found)
+    replace_file(out, page)
+    _say(found, out, len(page.encode()))
+    typer.echo(f"Open it in a browser: {out.resolve()}")
+
+
+def _check_target(out: Path) -> None:
+    """Complain before minutes of work, not after."""
+    folder = out.resolve().parent
+    if out.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise InputError(f"{out}: a page cannot be written there. Choose another --out FILE.")
+
+
+def _check_inputs(files: dict[str, Path | None]) -> None:
+    for option, file in files.items():
+        if file is not None and not file.is_file():
+            raise InputError(f"{option} {file}: there is no such file.")
+
+
+def _check_exports(csv: Path | None, png: Path | None) -> None:
+    from orbitlens.reporting.export import check_folder, check_pictures
+
+    if png is not None:
+        check_pictures()
+    for option, folder in (("--csv", csv), ("--png", png)):
+        if folder is not None:
+            check_folder(folder, option)
+
+
+def _export(found: dict[str, Any], csv: Path | None, png: Path | None) -> None:
+    from orbitlens.reporting.export import write_csv, write_png
+
+    if csv is not None:
+        write_csv(found, csv)
+    if png is not None:
+        write_png(found, png)
+
+
+def _gather(models: list[str], options: "ReportOptions") -> dict[str, Any]:
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    from orbitlens.reporting.gather import gather
+    from orbitlens.running.loading import quiet_transformers
+
+    quiet_transformers()
+    console = stderr()
+    if not console.is_terminal:
+        return gather(models, options).to_json()
+    with console.status("starting") as status:
+        return gather(models, options, step=lambda what: status.update(what)).to_json()
+
+
+def _say(found: dict[str, Any], out: Path, n_bytes: int) -> None:
+    from rich.text import Text
+
+    console = stdout()
+    for model in found["models"]:
+        console.print(Text(model["name"], style="bold"))
+        for sentence in model["words"]:
+            console.print(Text(f"  {sentence}"))
+        for part, why in model["missing"].items():
+            console.print(Text(f"  missing, {part}: {why}", style="dim"))
+    console.print(Text(f"report written to {out} ({n_bytes / 1e6:.1f} MB)", style="dim"))

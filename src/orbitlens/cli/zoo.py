@@ -1,0 +1,54 @@
+"""The command `orbitlens zoo`: the small models inside the package."""
+
+from typing import Annotated
+
+import typer
+
+from orbitlens.cli.output import JsonOption, stdout, write_json
+
+zoo_app = typer.Typer(
+    name="zoo",
+    help="The small models inside the package; their names stand for MODEL everywhere.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@zoo_app.command("list")
+def list_models(json_file: JsonOption = None) -> None:
+    """List the models, their size and how well they predict."""
+    from orbitlens.checkpoint.zoo import zoo_model, zoo_names
+
+    found = [zoo_model(name) for name in zoo_names()]
+    if json_file is not None:
+        write_json({"models": [model.to_json() for model in found]}, json_file)
+    if json_file is not None and str(json_file) == "-":
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 1), header_style="bold")
+    table.add_column("name")
+    table.add_column("position")
+    for title in ("parameters", "KB", "test loss", "right %"):
+        table.add_column(title, justify="right")
+    for model in found:
+        cells = [f"{model.parameters:,}", f"{model.n_bytes / 1000:.0f}", f"{model.test_loss:.3f}"]
+        cells.append(f"{100 * model.test_accuracy:.1f}")
+        table.add_row(Text(model.name), Text(model.position), *(Text(cell) for cell in cells))
+    console = stdout()
+    console.print(table)
+    console.print(
+        Text("Loss in nats a character, on text held out from training.", style="dim"),
+        soft_wrap=True,
+    )
+
+
+@zoo_app.command("path")
+def show_path(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Such as orbit-nano-rotary.")],
+) -> None:
+    """Print the folder of a model."""
+    from orbitlens.checkpoint.zoo import zoo_path
+
+    typer.echo(str(zoo_path(name)))

@@ -1,0 +1,1 @@
+"""Figures as data, drawn as HTML and PNG."""

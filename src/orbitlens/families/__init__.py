@@ -1,0 +1,1 @@
+"""One family of models a file: where its weights are, how it is fed, where hooks go."""

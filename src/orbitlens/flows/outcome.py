@@ -1,0 +1,141 @@
+"""What became of the tokens: ran away, came to rest, or gathered in clusters.
+
+Enters: saved moments. Leaves: an `End` with a status, its time, and the number of clusters.
+"""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from orbitlens._types import Tokens
+from orbitlens.flows.clusters import flood
+from orbitlens.flows.system import Geometry
+from orbitlens.trajectory import Status, Trajectory
+
+ESCAPE = math.log(1e6)  # growth of the largest token at which it is said to have run away
+CLUSTER = 1e-3  # tokens this close, in units of the cloud's first size, are one cluster
+TREND = math.log(2)  # change of size that makes a trend
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class End:
+    """How a trajectory ended."""
+
+    status: Status
+    time: float
+    n_clusters: int
+
+
+class Fate(StrEnum):
+    """Which way the size of the cloud went, for comparison with what theory predicts."""
+
+    DIVERGING = "diverging"
+    CONVERGING = "converging"
+    MIXED = "mixed"
+
+
+def cluster_labels(tokens: Tokens, radius: float) -> Int[Tensor, " tokens"]:
+    """Label tokens so that those linked by gaps shorter than `radius` share a label.
+
+    >>> points = torch.tensor([[0.0, 0.0], [0.05, 0.0], [1.0, 0.0]], dtype=torch.float64)
+    >>> cluster_labels(points, 0.1).tolist()
+    [0, 0, 1]
+    """
+    return torch.from_numpy(flood(np.ascontiguousarray(tokens.double().numpy()), radius))
+
+
+def count_clusters(tokens: Tokens, radius: float) -> int:
+    """Return the number of clusters at a gap of `radius`."""
+    return _count(tokens.double().numpy(), radius)
+
+
+def log_sizes(
+    tokens: Float[Tensor, "steps tokens d_model"], log_scale: Float[Tensor, " steps"]
+) -> Float[Tensor, " steps"]:
+    """Return the logarithm of the largest token's length at each moment."""
+    return torch.from_numpy(_log_sizes(tokens.numpy(), log_scale.numpy()))
+
+
+def describe_end(geometry: Geometry, times: Tensor, tokens: Tensor, log_scale: Tensor) -> End:
+    """Read off a trajectory's saved moments how it ended."""
+    # In NumPy: on a few small tokens an operation of torch takes longer than a step of the flow.
+    moments, x, scale = times.numpy(), tokens.double().numpy(), log_scale.numpy()
+    sizes = _log_sizes(x, scale)
+    first = max(float(sizes[0]), 0.0)
+    if geometry is Geometry.FREE and sizes[-1] - first > ESCAPE:
+        when = float(moments[np.argmax(sizes - first > ESCAPE)])
+        return End(status=Status.DIVERGED, time=when, n_clusters=_clusters(x[-1]))
+    if scale[-1] != 0.0:  # on its way out, in the scaled chart: nothing is at rest
+        n_clusters = _clusters(x[-1])
+        return End(status=Status.FINISHED, time=float(moments[-1]), n_clusters=n_clusters)
+    return _resting_end(geometry, moments, x)
+
+
+def _lengths(x: Array) -> Array:
+    return np.sqrt(np.einsum("...d,...d->...", x, x))
+
+
+def _log_sizes(x: Array, log_scale: Array) -> Array:
+    return np.log(np.maximum(_lengths(x).max(axis=-1), 1e-300)) + log_scale
+
+
+def _count(x: Array, radius: float) -> int:
+    return int(flood(np.ascontiguousarray(x), radius).max()) + 1
+
+
+def _radius(start: Array, geometry: Geometry) -> float:
+    if geometry is not Geometry.FREE:
+        return CLUSTER
+    spread = float(_lengths(start - start.mean(axis=0)).max())
+    size = float(_lengths(start).max())
+    if spread > 1e-12 * size:
+        return CLUSTER * spread
+    return CLUSTER * size if size > 0 else CLUSTER  # tokens that start as one
+
+
+def _directions(x: Array, geometry: Geometry) -> Array:
+    """Return what clusters: directions where normalisation makes length irrelevant."""
+    return x if geometry is Geometry.FREE else x / np.maximum(_lengths(x), 1e-300)[:, None]
+
+
+def _clusters(x: Array) -> int:
+    size = float(_lengths(x).max())
+    return _count(x, CLUSTER * size) if size > 0 else 1
+
+
+def _resting_end(geometry: Geometry, times: Array, tokens: Array) -> End:
+    """Look for the moment from which on tokens sat still in as many clusters as at the end."""
+    n = tokens.shape[1]
+    radius = _radius(tokens[0], geometry)
+    last = _directions(tokens[-1], geometry)
+    clusters = _count(last, radius)
+    finished = End(status=Status.FINISHED, time=float(times[-1]), n_clusters=clusters)
+    if clusters == n and n > 1:
+        return finished
+    gaps = [_lengths(_directions(x, geometry) - last).max() for x in tokens]
+    moving = np.flatnonzero(np.array(gaps) > radius)
+    settled = int(moving[-1]) + 1 if len(moving) else 0
+    if settled >= len(times) - 1 and len(times) > 2:
+        return finished
+    status = Status.CONVERGED if clusters == 1 else Status.COLLAPSED
+    return End(status=status, time=float(times[settled]), n_clusters=clusters)
+
+
+def fate(trajectory: Trajectory) -> Fate:
+    """Return where the cloud's size went: doubled and growing, halved and shrinking, or neither."""
+    sizes = _log_sizes(trajectory.unit_tokens.numpy(), trajectory.log_scale.numpy())
+    change = sizes[-1] - sizes[0]
+    slope = sizes[-1] - sizes[-2] if len(sizes) > 1 else 0.0
+    if trajectory.status is Status.DIVERGED or (change > TREND and slope > 0):
+        return Fate.DIVERGING
+    if change < -TREND and slope <= 0:
+        return Fate.CONVERGING
+    return Fate.MIXED

@@ -1,0 +1,1 @@
+"""Checkpoint -> heads: transposes, fused and grouped weights settled once."""

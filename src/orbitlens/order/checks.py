@@ -1,0 +1,254 @@
+"""Probes: is each cell of the 2 x 2 what it says? Nothing an audit reports is trusted before this.
+
+Enters: a subject and a few inputs. Leaves: checks with their numbers; a failed one stops the audit
+with the reason. Changes are relative to the size of what changes, and are compared within one
+batch, so that a mask that works leaves exactly nothing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from orbitlens.errors import OrbitlensError
+from orbitlens.order.permutations import shuffles
+from orbitlens.order.subject import Cell, Subject, run, run_plain
+from orbitlens.running.feeds import Kind
+
+STILL = 2e-5  # relative change up to which an output counts as unmoved (float32 rounding)
+INVARIANT = 1e-4  # relative change under permutations up to which a model counts as order-blind
+N_PROBED = 4  # inputs that probes use
+N_SHUFFLES = 8
+
+
+class AuditError(OrbitlensError):
+    """A probe found a cell that is not what it should be, so its numbers would mean nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One probe: what was measured, against which limit, and whether that is as it should be."""
+
+    name: str
+    value: float
+    limit: float
+    must: str  # "stay" at or below the limit, "move" above it
+    passed: bool
+    failure: str  # what a failure means
+
+    def demand(self) -> "Check":
+        """Return the check if it passed.
+
+        Raises:
+            AuditError: it did not.
+        """
+        if not self.passed:
+            relation = "at most" if self.must == "stay" else "more than"
+            raise AuditError(
+                f"self-check failed: {self.name}: measured {self.value:.3g}, expected {relation} "
+                f"{self.limit:.3g}. {self.failure}"
+            )
+        return self
+
+
+def _stays(name: str, value: float, limit: float, failure: str) -> Check:
+    return Check(
+        name=name, value=value, limit=limit, must="stay", passed=value <= limit, failure=failure
+    )
+
+
+def _moves(name: str, value: float, limit: float, failure: str) -> Check:
+    return Check(
+        name=name, value=value, limit=limit, must="move", passed=value > limit, failure=failure
+    )
+
+
+def verify(
+    subject: Subject, items: Tensor, *, generator: torch.Generator, stop: bool = True
+) -> list[Check]:
+    """Run every probe on the first few inputs, each before what depends on it.
+
+    Args:
+        subject: the model.
+        items: inputs.
+        generator: source of changed tokens and shuffles.
+        stop: raise at the first failure; otherwise return failed checks too.
+
+    Raises:
+        AuditError: a probe failed and `stop` is set.
+    """
+    few = items[:N_PROBED]
+    probes: list[Callable[[], list[Check]]] = [
+        lambda: [_repeatable(subject, few)],
+        lambda: [_native(subject, few)],
+    ]
+    for cell in subject.cells:
+        probes.append(lambda cell=cell: _mask_checks(subject, few, cell, generator))  # type: ignore[misc]
+    probes.append(lambda: _shift_checks(subject, few))
+    if Cell.NOPE_FULL in subject.cells:
+        probes.append(lambda: [_invariance(subject, few, generator)])
+    checks: list[Check] = []
+    for probe in probes:
+        found = probe()
+        checks += [check.demand() for check in found] if stop else found
+    return checks
+
+
+# --- the probes ------------------------------------------------------------------------------
+
+
+def relative(first: Tensor, second: Tensor) -> float:
+    """Return max |second - first| / max |first|."""
+    size = first.abs().max().clamp_min(torch.finfo(first.dtype).tiny)
+    return float((second - first).abs().max() / size)
+
+
+def _repeatable(subject: Subject, items: Tensor) -> Check:
+    first = run(subject, items, subject.own_cell).prediction
+    if not torch.isfinite(first).all():
+        raise AuditError(
+            "the model's predictions are not finite numbers. Expected weights without NaN or "
+            "infinity; fetch the model again."
+        )
+    second = run(subject, items, subject.own_cell).prediction
+    return _stays(
+        "the same input gives the same output",
+        relative(first, second),
+        STILL,
+        "Something random is on, such as dropout. Put the model in evaluation mode: model.eval().",
+    )
+
+
+def _native(subject: Subject, items: Tensor) -> Check:
+    ours = run(subject, items, subject.own_cell).prediction
+    plain = run_plain(subject, items).prediction
+    return _stays(
+        f"{subject.own_cell.value} is the model as it is",
+        relative(plain, ours),
+        STILL,
+        "Explicit position ids and mask do not reproduce a plain call of the model, so what they "
+        "switch is not what the model uses. Padding tokens among the inputs do this, too.",
+    )
+
+
+def _mask_checks(
+    subject: Subject, items: Tensor, cell: Cell, generator: torch.Generator
+) -> list[Check]:
+    return [_future(subject, items, cell, generator), _reach(subject, items, cell, generator)]
+
+
+def _future(subject: Subject, items: Tensor, cell: Cell, generator: torch.Generator) -> Check:
+    """Change one item; look at the outputs of the items before it."""
+    n_items = items.shape[1]
+    values = []
+    for place in sorted({1, n_items // 2, n_items - 1}):
+        before, after = _states_of_two(subject, items, place, cell, generator)
+        values.append(relative(before[:, :place], after[:, :place]))
+    name = f"{cell.value}: a changed token moves earlier outputs"
+    if cell.causal:
+        failure = "The mask leaks: tokens see the future in a cell that should be causal."
+        return _stays(name, max(values), STILL, failure)
+    failure = "Tokens do not see later ones in a cell that should have full attention."
+    return _moves(name, min(values), STILL, failure)
+
+
+def _reach(subject: Subject, items: Tensor, cell: Cell, generator: torch.Generator) -> Check:
+    """Change an early item; the prediction must move."""
+    place = _earliest_seen(subject, items.shape[1], cell)
+    both = torch.cat([items, _changed(subject, items, place, generator)])
+    prediction = run(subject, both, cell).prediction
+    before, after = prediction.chunk(2)
+    return _moves(
+        f"{cell.value}: a changed early token moves the prediction",
+        relative(before, after),
+        STILL,
+        "The prediction does not see earlier tokens at all, so it could not depend on their order. "
+        "Constant position ids without an explicit 4-D mask do this in transformers 5: they are "
+        "taken for packed sequences, and each token sees itself alone.",
+    )
+
+
+def _shift_checks(subject: Subject, items: Tensor) -> list[Check]:
+    """Shift all position ids by one: absolute encodings must notice, relative ones must not."""
+    expected = subject.feed.shift_matters
+    cell = subject.own_cell
+    if subject.feed.ids is None or expected is None or items.shape[1] < 3:
+        return []
+    shorter = torch.cat([items[:, :1], items[:, 2:]], dim=1)  # leaves room for one more id
+    ids = torch.arange(shorter.shape[1])
+    here = run(subject, shorter, cell, positions=ids).prediction
+    there = run(subject, shorter, cell, positions=ids + 1).prediction
+    turned = run(subject, shorter, cell, positions=ids.flip(0)).prediction
+    if relative(here, turned) <= STILL:
+        return []  # no encoding at all: nothing to shift; encoding_effect says so
+    name, value = "all position ids shifted by one move the prediction", relative(here, there)
+    if expected:
+        failure = "Position ids do not reach this absolute encoding, or it was removed already."
+        return [_moves(name, value, STILL, failure)]
+    failure = "A relative encoding should not notice a common shift."
+    return [_stays(name, value, INVARIANT, failure)]
+
+
+def _invariance(subject: Subject, items: Tensor, generator: torch.Generator) -> Check:
+    perms = shuffles(items.shape[1], subject.movable(items.shape[1]), N_SHUFFLES, generator)
+    start = run(subject, items, Cell.NOPE_FULL).prediction
+    worst = max(
+        relative(start, run(subject, items[:, perm], Cell.NOPE_FULL).prediction) for perm in perms
+    )
+    return _stays(
+        "without encoding and mask the order of tokens changes nothing",
+        worst,
+        INVARIANT,
+        "With full attention and one position for all tokens a transformer cannot tell orders "
+        "apart (S1). An encoding was not removed, or another mechanism sees order.",
+    )
+
+
+def encoding_effect(subject: Subject, items: Tensor) -> float | None:
+    """Return how much the prediction moves when the encoding is removed; None if it cannot be."""
+    own = subject.own_cell
+    other = Cell.NOPE_CAUSAL if own.causal else Cell.NOPE_FULL
+    if other not in subject.cells:
+        return None
+    few = items[:N_PROBED]
+    return relative(run(subject, few, own).prediction, run(subject, few, other).prediction)
+
+
+# --- changed inputs --------------------------------------------------------------------------
+
+
+def _changed(subject: Subject, items: Tensor, place: int, generator: torch.Generator) -> Tensor:
+    """Return the inputs with one item replaced by another one."""
+    changed = items.clone()
+    if subject.feed.kind is Kind.IMAGE:
+        changed[:, place] = 1.0 - 2.0 * changed[:, place]
+        return changed
+    seen = items.unique()
+    for row in changed:
+        others = seen[seen != row[place]]
+        if not len(others):  # a single token everywhere: any other will do
+            n_vocabulary = int(subject.model.config.vocab_size)
+            row[place] = (row[place] + 1) % n_vocabulary
+            continue
+        row[place] = others[int(torch.randint(len(others), (1,), generator=generator))]
+    return changed
+
+
+def _states_of_two(
+    subject: Subject, items: Tensor, place: int, cell: Cell, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    both = torch.cat([items, _changed(subject, items, place, generator)])
+    before, after = run(subject, both, cell, hidden=True).hidden[-1].chunk(2)
+    return before, after
+
+
+def _earliest_seen(subject: Subject, n_items: int, cell: Cell) -> int:
+    """Return the first movable item that the query can see through windows layer by layer."""
+    first = subject.movable(n_items).start
+    config = subject.model.config
+    window = getattr(config, "sliding_window", None) or getattr(config, "window_size", None)
+    if not cell.causal or not isinstance(window, int):
+        return first
+    n_layers = int(getattr(config, "num_hidden_layers", 1))
+    return max(first, n_items - 1 - n_layers * (window - 1))

@@ -1,0 +1,350 @@
+"""A model under audit: run in any cell of {with encoding, without} x {causal, full}.
+
+Enters: a transformers model and inputs. Leaves: predictions, and hidden states where asked.
+
+Never surgery: one position id for all tokens takes the encoding out (theory S3), an explicit 4-D
+mask sets who sees whom. The mask is always passed: transformers 5 reads constant position ids
+without a mask as packed sequences, and lets each token see itself alone.
+"""
+
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from orbitlens.errors import InputError
+from orbitlens.running.feeds import Encoding, Feed, Kind, feed_of
+from orbitlens.running.switches import (
+    constant_bias,
+    constant_patch_positions,
+    open_buffers,
+    steer_attention,
+    steer_encoder,
+)
+
+HEADS = (
+    "ForCausalLM",
+    "LMHeadModel",
+    "ForMaskedLM",
+    "ForImageClassification",
+    "ForConditionalGeneration",
+    "ForPreTraining",
+)
+
+
+class Cell(StrEnum):
+    """One cell of the 2 x 2."""
+
+    PE_CAUSAL = "pe_causal"
+    PE_FULL = "pe_full"
+    NOPE_CAUSAL = "nope_causal"
+    NOPE_FULL = "nope_full"
+
+    @property
+    def encoding(self) -> bool:
+        """Whether positions are told apart."""
+        return self in {Cell.PE_CAUSAL, Cell.PE_FULL}
+
+    @property
+    def causal(self) -> bool:
+        """Whether a token sees earlier ones only."""
+        return self in {Cell.PE_CAUSAL, Cell.NOPE_CAUSAL}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """What a run leaves: the prediction at the query, and the states of each layer if asked."""
+
+    prediction: Float[Tensor, "batch outputs"]
+    hidden: tuple[Float[Tensor, "batch items d_model"], ...] = ()  # of the items, embedding first
+    last: Float[Tensor, "batch tokens d_model"] | None = None  # last layer, all tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A model, how it is fed, and where its prediction is read."""
+
+    model: Any
+    feed: Feed
+    family: str
+    has_head: bool  # predictions are logits; otherwise a vector
+    n_front: int = 0  # leading items that never move, such as a begin-of-text token
+    n_back: int = 1  # trailing items that never move: the query, and what follows it
+    query: int = -1  # item whose output is read (text); the class token for images
+    companion: dict[str, Tensor] = field(default_factory=dict)  # the other tower's input, one row
+
+    @property
+    def own_cell(self) -> Cell:
+        """The cell that is the model as it is."""
+        return Cell.PE_CAUSAL if self.feed.causal else Cell.PE_FULL
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """The cells that can be reached; its own always can."""
+        return tuple(cell for cell in Cell if self.obstacle(cell) is None)
+
+    def obstacle(self, cell: Cell) -> str | None:
+        """Say why a cell cannot be reached, or None."""
+        if cell is self.own_cell:
+            return None
+        if not cell.encoding and self.feed.obstacle_encoding:
+            return f"encoding not ablatable: {self.feed.obstacle_encoding}"
+        if cell.causal != self.own_cell.causal and self.feed.obstacle_mask:
+            return f"mask not ablatable: {self.feed.obstacle_mask}"
+        return None
+
+    def movable(self, n_items: int) -> range:
+        """Return the items that permutations move."""
+        return range(self.n_front, n_items - self.n_back)
+
+
+def make_subject(
+    model: Any,  # noqa: ANN401 - any transformers model
+    *,
+    n_front: int = 0,
+    stack: str | None = None,
+    n_after_query: int = 0,
+    companion: dict[str, Tensor] | None = None,
+) -> Subject:
+    """Return a model ready for audit.
+
+    Args:
+        model: a transformers model.
+        n_front: leading items that never move.
+        stack: "encoder" or "decoder" of an encoder-decoder model.
+        n_after_query: items behind the query, such as an end-of-text token.
+        companion: input of the other tower, one row, as arguments of the model.
+
+    Raises:
+        UnknownFamilyError: nothing is known about how the family is fed.
+        InputError: the model is not on the CPU.
+    """
+    feed = feed_of(model.config, stack=stack)
+    place = next(model.parameters()).device
+    if place.type != "cpu":
+        raise InputError(f"the model is on {place}; audits run on the CPU: model.cpu().")
+    is_image = feed.kind is Kind.IMAGE
+    return Subject(
+        model=model,
+        feed=feed,
+        family=str(model.config.model_type),
+        has_head=type(model).__name__.endswith(HEADS) or getattr(model, "has_head", False),
+        n_front=n_front,
+        n_back=0 if is_image else 1 + n_after_query,
+        query=0 if is_image else -1 - n_after_query,
+        companion=companion or {},
+    )
+
+
+def run(
+    subject: Subject,
+    items: Tensor,
+    cell: Cell,
+    *,
+    positions: Int[Tensor, " items"] | None = None,
+    hidden: bool = False,
+) -> Output:
+    """Run a batch of inputs in one cell.
+
+    Args:
+        subject: the model.
+        items: token ids (batch, items), or patches (batch, items, channels, height, width).
+        cell: what is switched on.
+        positions: position ids in place of 0, 1, 2, ...; only where the model takes ids.
+        hidden: keep the states of every layer.
+
+    Raises:
+        InputError: the cell cannot be reached with this model.
+    """
+    reason = subject.obstacle(cell)
+    if reason is not None:
+        raise InputError(f"{subject.family}: {reason}.")
+    arguments = _arguments(subject, items, cell, positions)
+    if hidden:
+        arguments["output_hidden_states"] = True
+    elif _keeps_last(subject):
+        arguments["logits_to_keep"] = 1
+    mask = _visible(subject, items.shape[1], cell, window=_one_window(subject.model.config))
+    with torch.inference_mode(), _switched(subject, cell, mask):
+        output = subject.model(**arguments)
+    return _output(subject, output, hidden)
+
+
+def run_plain(subject: Subject, items: Tensor) -> Output:
+    """Run a batch with nothing but the items: the model as anyone would call it."""
+    with torch.no_grad():
+        output = subject.model(**_items_argument(subject, items))
+    return _output(subject, output, False)
+
+
+# --- what the model is called with -----------------------------------------------------------
+
+
+def _items_argument(subject: Subject, items: Tensor) -> dict[str, Any]:
+    batch = items.shape[0]
+    kind = subject.feed.kind
+    name = {Kind.IMAGE: "pixel_values", Kind.SEQ2SEQ_DECODER: "decoder_input_ids"}
+    value = image_of_patches(items) if kind is Kind.IMAGE else items
+    arguments: dict[str, Any] = {name.get(kind, "input_ids"): value}
+    for key, row in subject.companion.items():
+        arguments[key] = row.expand(batch, *row.shape[1:])
+    if kind is Kind.SEQ2SEQ_ENCODER and "decoder_input_ids" not in arguments:
+        start = int(subject.model.config.decoder_start_token_id or 0)
+        arguments["decoder_input_ids"] = torch.full((batch, 1), start)
+    if kind in {Kind.DECODER, Kind.SEQ2SEQ_DECODER, Kind.SEQ2SEQ_ENCODER}:
+        arguments["use_cache"] = False
+    return arguments
+
+
+def _arguments(
+    subject: Subject, items: Tensor, cell: Cell, positions: Tensor | None
+) -> dict[str, Any]:
+    feed, n_items = subject.feed, items.shape[1]
+    arguments = _items_argument(subject, items)
+    if feed.ids is not None:
+        ids = positions if positions is not None else torch.arange(n_items)
+        if not cell.encoding:
+            ids = ids[subject.query].expand(n_items)  # the query keeps its own place
+        arguments[feed.ids] = (ids + feed.first_id).expand(items.shape[0], n_items)
+    elif positions is not None:
+        raise InputError(f"{subject.family}: this model takes no position ids.")
+    if feed.mask is not None:
+        arguments[feed.mask] = mask_argument(subject, items.shape[0], n_items, cell)
+    return arguments
+
+
+def mask_argument(subject: Subject, batch: int, n_items: int, cell: Cell) -> Any:  # noqa: ANN401
+    """Return the additive 4-D mask, or one for each type of layer where the model takes that."""
+    config = subject.model.config
+    dtype = next(subject.model.parameters()).dtype
+
+    def additive(window: int | None) -> Tensor:
+        visible = _visible(subject, n_items, cell, window=window)
+        mask = torch.zeros(visible.shape, dtype=dtype)
+        mask.masked_fill_(~visible, torch.finfo(dtype).min)
+        return mask.expand(batch, 1, *visible.shape)
+
+    if not subject.feed.by_layer_type:
+        return additive(_one_window(config))
+    sliding = getattr(config, "sliding_window", None)
+    return {"full_attention": additive(None), "sliding_attention": additive(sliding)}
+
+
+def _one_window(config: Any) -> int | None:  # noqa: ANN401
+    """Return the sliding window of models in which all layers share one."""
+    if str(config.model_type) not in {"mistral", "mixtral", "phi3"}:
+        return None
+    window = getattr(config, "sliding_window", None)
+    return int(window) if window else None
+
+
+def _visible(
+    subject: Subject, n_items: int, cell: Cell, *, window: int | None
+) -> Bool[Tensor, "tokens tokens"]:
+    """Return who sees whom. Special tokens of images rank last: they see all, unseen by patches."""
+    n_special = subject.feed.n_special
+    n_tokens = n_items + n_special
+    if not cell.causal:
+        return torch.ones(n_tokens, n_tokens, dtype=torch.bool)
+    rank = torch.arange(n_tokens) - n_special
+    rank[:n_special] = n_items
+    back = rank[:, None] - rank[None, :]
+    return (back >= 0) & (back < window) if window else back >= 0
+
+
+@contextmanager
+def _switched(subject: Subject, cell: Cell, mask: Tensor) -> Iterator[None]:
+    """Turn off, for the time of one call, what arguments of the model do not reach."""
+    feed, model = subject.feed, subject.model
+    is_encoder = feed.kind is Kind.SEQ2SEQ_ENCODER
+    with ExitStack() as stack:
+        if feed.attention is not None:
+            stack.enter_context(steer_attention(model, feed.attention, mask, cell.encoding))
+        if is_encoder:
+            stack.enter_context(steer_encoder(model, mask))
+        if subject.family == "gpt_neo" and not cell.causal:
+            stack.enter_context(open_buffers(model, "GPTNeoSelfAttention", "bias"))
+        if cell.encoding or feed.ids is not None:  # ids take every encoding away
+            pass
+        elif feed.encoding is Encoding.T5_BIAS:
+            stack.enter_context(constant_bias(model.encoder if is_encoder else model.decoder))
+        elif feed.kind is Kind.IMAGE:
+            stack.enter_context(constant_patch_positions(model, feed.n_special))
+        yield
+
+
+# --- what it answers -------------------------------------------------------------------------
+
+
+def _keeps_last(subject: Subject) -> bool:
+    return subject.query == -1 and "logits_to_keep" in _parameters(type(subject.model))
+
+
+_known_parameters: dict[type, frozenset[str]] = {}
+
+
+def _parameters(model_class: type) -> frozenset[str]:
+    if model_class not in _known_parameters:
+        names = inspect.signature(model_class.forward).parameters  # type: ignore[attr-defined]
+        _known_parameters[model_class] = frozenset(names)
+    return _known_parameters[model_class]
+
+
+def _output(subject: Subject, output: Any, hidden: bool) -> Output:  # noqa: ANN401
+    states = _states(subject, output) if hidden else ()
+    offset = subject.feed.n_special
+    return Output(
+        prediction=_prediction(subject, output),
+        hidden=tuple(state[:, offset:] for state in states),
+        last=states[-1] if states else None,
+    )
+
+
+def _states(subject: Subject, output: Any) -> Sequence[Tensor]:  # noqa: ANN401
+    name = {
+        Kind.SEQ2SEQ_ENCODER: "encoder_hidden_states",
+        Kind.SEQ2SEQ_DECODER: "decoder_hidden_states",
+    }.get(subject.feed.kind, "hidden_states")
+    states: Sequence[Tensor] = getattr(output, name)
+    return states
+
+
+def _prediction(subject: Subject, output: Any) -> Tensor:  # noqa: ANN401
+    if not subject.has_head:
+        states: Tensor = output.last_hidden_state
+        return states[:, subject.query]
+    logits: Tensor = output.logits if "logits" in output else output.prediction_logits
+    if logits.ndim == 2:  # one prediction an image
+        return logits
+    at = subject.query if subject.feed.kind is not Kind.SEQ2SEQ_ENCODER else -1
+    return logits[:, at if logits.shape[1] > 1 else 0]
+
+
+# --- images ----------------------------------------------------------------------------------
+
+
+def patches_of_images(
+    images: Float[Tensor, "batch channels height width"], patch: int
+) -> Float[Tensor, "batch items channels patch patch"]:
+    """Cut images into patches, row by row."""
+    batch, channels, height, width = images.shape
+    if height % patch or width % patch:
+        raise InputError(f"images of {height} x {width} do not cut into patches of {patch}.")
+    cut = images.unfold(2, patch, patch).unfold(3, patch, patch)
+    return cut.permute(0, 2, 3, 1, 4, 5).reshape(batch, -1, channels, patch, patch)
+
+
+def image_of_patches(
+    patches: Float[Tensor, "batch items channels patch patch"],
+) -> Float[Tensor, "batch channels height width"]:
+    """Put patches of square images together again, row by row."""
+    batch, n_items, channels, patch, _ = patches.shape
+    side = round(n_items**0.5)
+    grid = patches.reshape(batch, side, side, channels, patch, patch)
+    return grid.permute(0, 3, 1, 4, 2, 5).reshape(batch, channels, side * patch, side * patch)

@@ -1,0 +1,86 @@
+"""Orbits: the tokens of one context, before and after each layer, in shared principal directions.
+
+Enters: a running model and one batch. Leaves: `Orbits`. Tokens are drawn as directions (unit
+length), since norms grow with depth and would hide everything else; the three axes are the leading
+principal directions of all depths together, so that a move on the screen is a move of the token.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from orbitlens.checkpoint.opened import Checkpoint
+from orbitlens.families.architecture import Stack
+from orbitlens.reporting.data import Orbits
+from orbitlens.running.capture import LayerStates, capturing
+from orbitlens.running.inputs import Batch
+from orbitlens.tracing.trace import out_of_memory_explained, with_decoder_inputs
+
+MOST_TOKENS = 64
+MOST_DEPTHS = 40
+MOST_PLACES = 1200  # tokens times depths; deep models show fewer tokens
+
+
+def orbits(checkpoint: Checkpoint, running: Any, batch: Batch, names: list[str]) -> Orbits:  # noqa: ANN401
+    """Return the orbits of the first context of a batch, in the model's last stack."""
+    stack = checkpoint.architecture.stacks[-1]
+    states = _states(checkpoint, running, {name: x[:1] for name, x in batch.items()}, stack)
+    depths = spread_out(states.shape[0], MOST_DEPTHS)
+    kept = spread_out(states.shape[1], min(MOST_TOKENS, MOST_PLACES // len(depths)))
+    positions, explained = principal_positions(states)
+    shown = positions[depths][:, kept]
+    return Orbits(
+        stack=stack.name,
+        tokens=tuple(names[k] if k < len(names) else f"token {k}" for k in kept),
+        depths=tuple("input" if k == 0 else f"after layer {k - 1}" for k in depths),
+        positions=tuple(tuple(_three(x) for x in frame) for frame in shown.tolist()),
+        explained=_three(explained.tolist()),
+        n_left_out=states.shape[1] - len(kept),
+    )
+
+
+def _three(values: list[float]) -> tuple[float, float, float]:
+    return (values[0], values[1], values[2])
+
+
+def spread_out(n: int, most: int) -> list[int]:
+    """Return at most `most` of the numbers 0 to n - 1, the ends among them.
+
+    >>> spread_out(5, 3)
+    [0, 2, 4]
+    """
+    if n <= most:
+        return list(range(n))
+    return [round(k * (n - 1) / (most - 1)) for k in range(most)]
+
+
+def principal_positions(states: Tensor) -> tuple[Tensor, Tensor]:
+    """Return each token's direction in the three leading axes, and the variance these explain."""
+    unit = states / states.norm(dim=-1, keepdim=True).clamp(min=1e-30)
+    flat = unit.reshape(-1, unit.shape[-1])
+    centred = flat - flat.mean(dim=0)
+    _, sizes, axes = torch.linalg.svd(centred, full_matrices=False)
+    total = (sizes**2).sum().clamp(min=1e-30)
+    found = min(3, len(axes))
+    places = torch.zeros(len(flat), 3, dtype=unit.dtype)
+    places[:, :found] = centred @ axes[:found].T
+    shares = torch.zeros(3, dtype=unit.dtype)
+    shares[:found] = sizes[:found] ** 2 / total
+    return places.reshape(*unit.shape[:-1], 3), shares
+
+
+def _states(checkpoint: Checkpoint, running: Any, batch: Batch, stack: Stack) -> Tensor:  # noqa: ANN401
+    found: list[Tensor] = []
+
+    def sink(where: Stack, layer: int, states: LayerStates) -> None:
+        if where.name != stack.name:
+            return
+        if not found:
+            found.append(states.before[0].double())
+        found.append(states.after[0].double())
+
+    full = with_decoder_inputs(running, batch)
+    with torch.no_grad(), out_of_memory_explained(), capturing(running, checkpoint, sink):
+        running(**full)
+    return torch.stack(found)

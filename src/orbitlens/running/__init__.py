@@ -1,0 +1,1 @@
+"""A model opened once: checkpoint, running module, tokenizer, inputs and hooks."""

@@ -1,0 +1,1 @@
+"""`scan`: what the weights of every head say."""

@@ -1,0 +1,168 @@
+"""Audit -> what a terminal shows: the 2 x 2, the shares as a bar, checks, layers, one sentence.
+
+Enters: an `Audit`. Leaves: Rich renderables that fit 80 columns.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from orbitlens.order.audit_result import Audit, summary, value_of
+from orbitlens.order.sensitivity import CellReading, SizedReading
+from orbitlens.order.slices import SliceReading
+from orbitlens.order.subject import Cell
+
+BAR = 40  # cells of the bar of shares
+WIDTH = 80
+
+
+def audit_view(audit: Audit, console: Console) -> Iterator[RenderableType]:
+    """Yield the parts of an audit's report, top to bottom."""
+    unit = "bits" if audit.model.has_head else "relative change"
+    yield _title(audit)
+    yield Padding(Text(summary(audit)), (0, 0, 1, 0))
+    yield Text(f"order sensitivity, {unit} (95 % interval)", style="bold")
+    yield Padding(_square(audit), (0, 0, 1, 0))
+    if audit.shapley is not None and not audit.mechanisms_cancel:
+        yield Padding(_bar(audit, console), (0, 0, 1, 0))
+    yield from _lines(audit)
+    if audit.slices is not None and audit.slices.variants:
+        yield Padding(_slices(audit), (1, 0, 0, 0))
+    yield Padding(_checks(audit), (1, 0, 0, 0))
+    for note in [*audit.notes, *(audit.slices.notes if audit.slices else ())]:
+        yield Text(f"note: {note}", style="dim")
+    yield Text(_cost(audit), style="dim")
+
+
+def _title(audit: Audit) -> Text:
+    model, settings = audit.model, audit.settings
+    first, last = settings.movable
+    return Text(
+        f"{model.path or model.family}: {model.n_parameters:,} parameters, {model.n_layers} "
+        f"layers\n{settings.samples} inputs ({settings.source}) of {settings.length} tokens, "
+        f"tokens {first} to {last} permuted, {settings.permutations} permutations\n"
+    )
+
+
+def _square(audit: Audit) -> Table:
+    table = Table(box=None, padding=(0, 2), header_style="bold")
+    for name in ("", "causal mask", "full attention"):
+        table.add_column(name)
+    rows = {
+        f"with {audit.model.encoding} encoding": (Cell.PE_CAUSAL, Cell.PE_FULL),
+        "without": (Cell.NOPE_CAUSAL, Cell.NOPE_FULL),
+    }
+    for name, cells in rows.items():
+        shown = [_cell(audit, cell) for cell in cells]
+        table.add_row(name, *shown)
+    return table
+
+
+def _cell(audit: Audit, cell: Cell) -> Text:
+    reading = audit.cells[cell.value]
+    if reading is None:
+        return Text("not ablatable", style="dim")
+    own = cell.value == audit.model.own_cell
+    return Text(_interval(reading) + (" *" if own else ""), style="bold" if own else "")
+
+
+def _interval(reading: CellReading) -> str:
+    value = value_of(reading)
+    if value < 1e-3:
+        return f"{value:.1e}"
+    return f"{value:.4f} ({reading.low:.3f}-{reading.high:.3f})"
+
+
+def _bar(audit: Audit, console: Console) -> Text:
+    assert audit.shapley is not None
+    share = min(max(audit.shapley.encoding, 0.0), 1.0)
+    n_encoding = round(BAR * share) if audit.shapley.encoding or audit.shapley.mask else 0
+    n_mask = BAR - n_encoding if audit.shapley.encoding or audit.shapley.mask else 0
+    utf = (console.encoding or "").lower().startswith("utf")
+    left, right = ("█", "░") if utf else ("#", "-")
+    text = Text(f"encoding {100 * audit.shapley.encoding:4.0f} % ")
+    text.append(left * n_encoding, style="orange3")
+    text.append(right * n_mask, style="dodger_blue1")
+    text.append(f" {100 * audit.shapley.mask:.0f} % mask")
+    return text
+
+
+def _lines(audit: Audit) -> Iterator[RenderableType]:
+    own = audit.model.own_cell
+    defects = [reading.defects[own] for reading in audit.layers]
+    table = Table(box=None, padding=(0, 1), show_header=False, width=WIDTH)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    table.add_row("by layer", Text(_few([f"{value:.2f}" for value in defects])))
+    for name, rows in (
+        ("by swap distance", audit.swap_distance),
+        ("within windows of", audit.windows),
+        ("n-grams kept", audit.ngrams),
+    ):
+        if rows:
+            table.add_row(name, Text(_sized(rows)))
+    blocks = [
+        f"{b.first}-{b.last} ({b.shuffled:.2g} shuffled{'' if b.free else ', not free as a whole'})"
+        for b in audit.blocks
+    ]
+    if audit.positions:
+        table.add_row("free blocks", Text(_few(blocks) if blocks else "none"))
+    yield table
+
+
+def _few(words: Sequence[str], most: int = 24) -> str:
+    shown = list(words) if len(words) <= most else [*words[: most - 1], "...", words[-1]]
+    return "  ".join(shown)
+
+
+def _sized(rows: Sequence[SizedReading]) -> str:
+    return "  ".join(f"{row.size}: {row.mean:.3g}" for row in rows)
+
+
+def _slices(audit: Audit) -> Table:
+    assert audit.slices is not None
+    table = Table(box=None, padding=(0, 1), header_style="bold", width=WIDTH)
+    columns = ("slices, last layer", "token", "previous", "next", "control", "place R²", "adjacent")
+    for number, name in enumerate(columns):
+        table.add_column(name, justify="left" if number == 0 else "right", no_wrap=True)
+    for variant in audit.slices.variants:
+        name = "as it is" if variant.removed == "none" else f"no residual: {variant.removed}"
+        table.add_row(Text(name), *_slice_cells(variant.layers[-1]))
+    return table
+
+
+def _slice_cells(reading: SliceReading) -> list[str]:
+    if reading.identity is None or reading.previous is None or reading.following is None:
+        tokens = ["-"] * 4
+    else:
+        scores = (reading.identity, reading.previous, reading.following)
+        tokens = [f"{score.score:.2f}" for score in scores] + [f"{reading.identity.control:.2f}"]
+    return [*tokens, f"{reading.position.score:.2f}", f"{reading.adjacency:.2f}"]
+
+
+def _checks(audit: Audit) -> Table:
+    table = Table(box=None, padding=(0, 1), header_style="bold", width=WIDTH)
+    table.add_column("self-check")
+    table.add_column("value", justify="right", no_wrap=True)
+    table.add_column("must be", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for check in audit.checks:
+        relation = "<=" if check.must == "stay" else ">"
+        table.add_row(
+            Text(check.name),
+            f"{check.value:.1e}",
+            f"{relation} {check.limit:.0e}",
+            "ok" if check.passed else "FAILED",
+        )
+    return table
+
+
+def _cost(audit: Audit) -> str:
+    cost = audit.cost
+    return (
+        f"{cost.seconds:.1f} s, {cost.forward_calls} forward calls, {cost.sequences:,} sequences "
+        f"({cost.sequences_asked:,} asked for)"
+    )

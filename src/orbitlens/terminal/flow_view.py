@@ -1,0 +1,43 @@
+"""Simulations and phase diagrams -> what a terminal shows.
+
+Apart from `terminal.py`, whose scan must not wait for the simulator's packages.
+"""
+
+from collections.abc import Iterator
+
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from orbitlens.flows.outcome import Fate
+from orbitlens.flows.phase import PhaseDiagram
+from orbitlens.scanning.scan_result import Tendency
+from orbitlens.terminal.scan_view import STYLES
+
+
+def phase_view(diagram: PhaseDiagram, console: Console) -> Iterator[RenderableType]:
+    """Yield a phase diagram: one cell a combination, its commonest fate, and the agreement."""
+    sweep = diagram.sweep
+    utf = (console.encoding or "").lower().startswith("utf")
+    marks = {
+        Fate.DIVERGING: ("▲" if utf else "O", STYLES[Tendency.SPREADS]),
+        Fate.CONVERGING: ("▼" if utf else "X", STYLES[Tendency.GATHERS]),
+        Fate.MIXED: ("·" if utf else ".", STYLES[Tendency.NEUTRAL]),
+    }
+    n_rows = len(sweep.y.values)
+    text = Text(f"{sweep.y.name} (upwards) against {sweep.x.name} (across)\n", style="bold")
+    for row in reversed(range(n_rows)):
+        text.append(f"{sweep.y.values[row]:>10.4g}  ", style="not bold")
+        for column in range(len(sweep.x.values)):
+            cell = diagram.cells[column * n_rows + row]
+            kind = max(Fate, key=lambda k: getattr(cell, k.value))
+            symbol, style = marks[kind]
+            text.append(f"{symbol} ", style="not bold " + style)
+        text.append("\n")
+    ends = f"{sweep.x.values[0]:.4g} to {sweep.x.values[-1]:.4g}"
+    text.append(" " * 12 + ends + "\n", style="not bold")
+    yield text
+    names = ", ".join(f"{marks[kind][0]} {kind.value}" for kind in Fate)
+    agreement = sum(cell.agreement for cell in diagram.cells) / len(diagram.cells)
+    yield Text(
+        f"{names}; {sweep.n_seeds} seeds a cell. Theory foresaw {agreement:.0%} of the runs."
+    )

@@ -1,0 +1,192 @@
+"""Trace -> what a terminal shows: a summary in words, a table of layers, sparklines over depth.
+
+Enters: a `Trace`. Leaves: Rich renderables that fit 80 columns.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from orbitlens.scanning.scan_result import Tendency
+from orbitlens.terminal.scan_view import STYLES, WIDTH
+from orbitlens.tracing.mechanism_result import THRESHOLDS, HeadMechanisms, Mechanisms, in_words
+from orbitlens.tracing.reports import summary
+from orbitlens.tracing.trace_result import LayerTrace, Trace
+
+BARS = "▁▂▃▄▅▆▇█"
+ASCII_BARS = ".:-=+*#@"
+MOST_HEADS = 40  # that a table shows one by one
+MOST_OF_A_SCORE = 8
+COURSES = {
+    "mean_squared_distance": "pair distance²",
+    "mean_norm": "token norm",
+    "mean_cosine": "cosine",
+    "effective_rank": "effective rank",
+    "attention_sharpness": "sharpness Σp²",
+    "pair_contraction": "pair contraction",
+}
+
+
+def trace_view(trace: Trace, console: Console) -> Iterator[RenderableType]:
+    """Yield the parts of a trace's report, top to bottom."""
+    model = trace.model
+    title = Text(model.family, style="bold")
+    title.append(
+        f"  {model.n_layers} layers × {model.n_heads} heads, width {model.d_model}; "
+        f"{trace.n_tokens} tokens in {trace.n_contexts} contexts of up to {trace.context}\n",
+        style="not bold",
+    )
+    yield title
+    yield Padding(Text(" ".join([*summary(trace.layers), *_judgement(trace)])), (0, 0, 1, 0))
+    for stack in model.stacks:
+        layers = [layer for layer in trace.layers if layer.stack == stack.name]
+        if len(model.stacks) > 1:
+            yield Text(stack.name, style="bold")
+        yield _table(layers)
+        yield _courses(layers, console)
+    if trace.twin is not None:
+        yield Text(_twin_line(trace), style="not bold")
+    if trace.mechanisms is not None:
+        yield from mechanisms_view(trace.mechanisms)
+    for flag in trace.flags:
+        yield Text(f"note: {flag}")
+    check = trace.self_check
+    yield Text(
+        f"hooks moved the output by {check.max_logit_difference:.1g}; heads sum to attention to "
+        f"{check.max_head_sum_error:.0e}; {check.dtype}; {trace.cost.seconds:.1f} s",
+        style="dim",
+    )
+
+
+def mechanisms_view(found: Mechanisms) -> Iterator[RenderableType]:
+    """Yield what the scores of heads say in words, then the table of them."""
+    yield Text("mechanisms", style="bold")
+    yield Padding(Text("\n".join(in_words(found))), (0, 0, 1, 0))
+    shown = _shown_heads(found)
+    yield Padding(_scores_table(shown), (0, 0, 1, 0))
+    if len(shown) < len(found.heads):
+        yield Text(
+            f"{len(shown)} of {len(found.heads)} heads: the best {MOST_OF_A_SCORE} of each score; "
+            "--json has all.",
+            style="dim",
+        )
+    for score, why in found.reasons.items():
+        yield Text(f"note: {score}: {why}")
+
+
+def _shown_heads(found: Mechanisms) -> list[HeadMechanisms]:
+    """Return all heads of a small model; of a large one, those that lead in some score."""
+    if len(found.heads) <= MOST_HEADS:
+        return list(found.heads)
+    chosen: set[str] = set()
+    for score in THRESHOLDS:
+        ranked = [head for head in found.heads if getattr(head, score) is not None]
+        ranked.sort(key=lambda head: -getattr(head, score))
+        chosen |= {head.name for head in ranked[:MOST_OF_A_SCORE]}
+    return [head for head in found.heads if head.name in chosen]
+
+
+def _scores_table(heads: Sequence[HeadMechanisms]) -> Table:
+    """Return one row a head: each score, and the twin's beside it."""
+    table = Table(box=None, padding=(0, 1), header_style="bold")
+    table.add_column("head")
+    for name in ("induction", "in front", "saturation", "margin"):
+        table.add_column(name, justify="right")
+        table.add_column("twin", justify="right", style="dim")
+    for head in heads:
+        cells = []
+        for score in THRESHOLDS:
+            digits = 1 if score == "margin" else 2
+            cells += [_score(getattr(one, score), digits) for one in (head, head.twin)]
+        table.add_row(head.name, *cells)
+    return table
+
+
+def _score(value: float | None, digits: int) -> str:
+    # + 0.0 turns the -0.0 that rounding leaves into 0.0
+    return "–" if value is None else f"{round(value, digits) + 0.0:.{digits}f}"
+
+
+def sparkline(values: Sequence[float], bars: str = BARS) -> str:
+    """Draw numbers as bars between their least and their greatest.
+
+    >>> sparkline([0.0, 1.0, 2.0])
+    '▁▅█'
+    """
+    low, high = min(values), max(values)
+    size = (high - low) or 1.0
+    return "".join(bars[round((v - low) / size * (len(bars) - 1))] for v in values)
+
+
+def _judgement(trace: Trace) -> list[str]:
+    report = trace.agreement
+    if report.sign is None:
+        return []
+    where = (
+        "on contexts they were not fitted on" if report.held_out else "on the fitted text itself"
+    )
+    text = f"Predictions ({report.closure}), {where}: {report.sign:.0%} of signs right"
+    if report.pearson is not None:
+        text += f", correlation {report.pearson:.2f} over layers"
+    heads = report.per_closure[report.closure].heads.pearson
+    return [text + (f" and {heads:.2f} over heads." if heads is not None else ".")]
+
+
+def _table(layers: Sequence[LayerTrace]) -> Table:
+    table = Table(
+        box=None,
+        padding=(0, 1),
+        header_style="bold",
+        title="ln of the change of squared pair distance",
+        title_justify="left",
+        title_style="bold",
+    )
+    names = ("layer", "attention", "predicted", "simulated", "MLP", "norm", "Σp²", "predicted")
+    for name in names:
+        table.add_column(name, justify="right")
+    for layer in layers:
+        attention, n = layer.attention, len(layer.heads)
+        table.add_row(
+            str(layer.layer),
+            _change(attention.measured_log_change),
+            _change(attention.predicted_log_change),
+            _change(attention.simulated_log_change),
+            _change(layer.mlp.measured_log_change),
+            _change(layer.norm.measured_log_change),
+            f"{sum(head.sharpness for head in layer.heads) / n:.2f}",
+            f"{sum(head.predicted_sharpness for head in layer.heads) / n:.2f}",
+        )
+    return table
+
+
+def _change(value: float) -> Text:
+    style = STYLES[Tendency.SPREADS if value > 0 else Tendency.GATHERS]
+    return Text(f"{value:+.3f}", style=style)
+
+
+def _courses(layers: Sequence[LayerTrace], console: Console) -> Padding:
+    bars = BARS if (console.encoding or "").lower().startswith("utf") else ASCII_BARS
+    text = Text("over depth\n", style="bold")
+    room = WIDTH - 46
+    for key, name in COURSES.items():
+        values = [layer.metrics[key] for layer in layers]
+        step = -(-len(values) // room)  # deeper models show every step-th layer
+        text.append(
+            f"{name:>17}  {sparkline(values[::step], bars)}  {values[0]:.3g} to {values[-1]:.3g}\n",
+            style="not bold",
+        )
+    text.rstrip()
+    return Padding(text, (1, 0, 1, 0))
+
+
+def _twin_line(trace: Trace) -> str:
+    assert trace.twin is not None
+    pairs = zip(trace.layers, trace.twin.layers, strict=True)
+    shown = ", ".join(
+        f"{a.attention.measured_log_change:+.2f}/{b.attention.measured_log_change:+.2f}"
+        for a, b in pairs
+    )
+    return f"attention, trained/untrained twin, by layer: {shown}\n"

@@ -1,0 +1,252 @@
+"""Sums -> readings: one `LayerTrace` a layer, and the replay of the flow.
+
+Enters: the tallies of all layers, for fitting and for judging. Leaves: result dataclasses.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from orbitlens.checkpoint.opened import Checkpoint
+from orbitlens.heads.attention import attention_pattern
+from orbitlens.running.inputs import Batch
+from orbitlens.tracing.closures import ClosurePrediction, frozen_closure, plain_closure
+from orbitlens.tracing.metrics import cosine_clusters, interaction_energy, shuffled_cosine
+from orbitlens.tracing.patterns import attention_entropy, overlap, sharpness, sink_share
+from orbitlens.tracing.replay import (
+    attention_drift,
+    attention_step,
+    flow,
+    noting_blocks,
+    replay_blocks,
+)
+from orbitlens.tracing.spectra import (
+    anisotropy,
+    entropy_rank,
+    moment_spectrum,
+    participation_ratio,
+    stable_rank,
+)
+from orbitlens.tracing.steps import carried_tangent, random_tangent
+from orbitlens.tracing.streams import SpreadSums
+from orbitlens.tracing.surrogates import SURROGATES, sampled_closure
+from orbitlens.tracing.tally import LayerTally
+from orbitlens.tracing.trace_result import (
+    AttentionTrace,
+    HeadTrace,
+    LayerTrace,
+    MlpTrace,
+    NormTrace,
+    ReplayTrace,
+)
+
+if TYPE_CHECKING:
+    from orbitlens.tracing.trace import TraceOptions
+
+Tallies = Mapping[tuple[str, int], LayerTally]
+N_FLOWN = 2  # contexts that flows are run on
+
+
+def traced_layers(
+    fitted: Tallies,
+    judged: Tallies,
+    options: "TraceOptions",
+    *,
+    generator: torch.Generator,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[LayerTrace, ...]:
+    """Return the readings of every layer."""
+    growth = dict(_tangent_growth(judged, generator))
+    layers = []
+    for done, (place, tally) in enumerate(judged.items()):
+        predictions = predict(fitted[place], options, generator=generator)
+        layers.append(_layer(place, fitted[place], tally, predictions, growth[place], options))
+        if progress is not None:
+            progress(done + 1, len(judged))
+    return tuple(layers)
+
+
+def predict(
+    tally: LayerTally, options: "TraceOptions", *, generator: torch.Generator
+) -> dict[str, ClosurePrediction]:
+    """Return what each closure says, from the statistics of the text it is fitted on."""
+    closed = {"plain": plain_closure, "frozen": frozen_closure}
+    found = {}
+    for name in options.closures:
+        if name in closed:
+            found[name] = closed[name](tally)
+        else:
+            assert name in SURROGATES
+            found[name] = sampled_closure(tally, name, generator=generator)
+    return found
+
+
+def _layer(
+    place: tuple[str, int],
+    fitted: LayerTally,
+    tally: LayerTally,
+    predictions: Mapping[str, ClosurePrediction],
+    growth: float,
+    options: "TraceOptions",
+) -> LayerTrace:
+    norms = tally.norm_changes
+    patterns = _Patterns(tally)
+    default = predictions[options.closure]
+    return LayerTrace(
+        layer=place[1],
+        stack=place[0],
+        attention=AttentionTrace(
+            measured_log_change=tally.attention_change,
+            predicted_log_change=default.log_change,
+            simulated_log_change=simulated_change(tally, options.flow_steps),
+            closures={name: p.log_change for name, p in predictions.items()},
+        ),
+        mlp=MlpTrace(measured_log_change=tally.mlp_change),
+        norm=NormTrace(measured_log_change=sum(norms.values()), places=norms),
+        metrics={**layer_metrics(fitted, tally), **patterns.means(), "lyapunov": growth},
+        heads=tuple(
+            HeadTrace(
+                head=h,
+                measured=measured,
+                predicted=default.heads[h],
+                closures={name: p.heads[h] for name, p in predictions.items()},
+                sharpness=patterns.sharpness[h],
+                predicted_sharpness=default.sharpness[h],
+                sharpness_closures={name: p.sharpness[h] for name, p in predictions.items()},
+                entropy=patterns.entropy[h],
+                sink=patterns.sink[h],
+            )
+            for h, measured in enumerate(tally.head_changes)
+        ),
+    )
+
+
+class _Patterns:
+    """Attention weights on the kept contexts, read head by head."""
+
+    def __init__(self, tally: LayerTally) -> None:
+        layer = tally.layer
+        patterns = [attention_pattern(layer, layer.normalise(x)) for x in tally.kept]
+
+        def mean(function: Callable[[Tensor], Tensor]) -> list[float]:
+            values: list[float] = torch.stack([function(p) for p in patterns]).mean(dim=0).tolist()
+            return values
+
+        self.sharpness, self.entropy = mean(sharpness), mean(attention_entropy)
+        self.sink, self.overlap = mean(sink_share), mean(overlap)
+
+    def means(self) -> dict[str, float]:
+        """Return the means over heads."""
+        named = {
+            "attention_sharpness": self.sharpness,
+            "attention_entropy": self.entropy,
+            "attention_sink": self.sink,
+            "attention_overlap": self.overlap,
+        }
+        return {name: sum(values) / len(values) for name, values in named.items()}
+
+
+def layer_metrics(fitted: LayerTally, judged: LayerTally) -> dict[str, float]:
+    """Return the metrics of the stream that enters a layer, over all that was run."""
+    both = judged.before if fitted is judged else fitted.before.merged(judged.before)
+    tallies = [judged] if fitted is judged else [fitted, judged]
+    contexts = sum(t.contexts for t in tallies)
+    variances = moment_spectrum(both.covariance.value).square()
+    values = moment_spectrum(both.second_moment)
+    sample = judged.kept[0]
+    rng = torch.Generator().manual_seed(0)
+    within = both.spread.within
+    # The same sums as metrics.dispersion and metrics.rank_one_distance, over contexts.
+    freedom = both.spread.freedom / both.n_tokens
+    return {
+        "mean_norm": both.norms / both.n_tokens,
+        "largest_norm": both.largest_norm,
+        "mean_squared_distance": both.spread.mean_squared_distance,
+        "mean_cosine": both.cosines / both.n_pairs,
+        "centred_cosine": both.centred_cosines / both.n_pairs,
+        "shuffled_cosine": shuffled_cosine(sample, generator=rng),
+        "effective_rank": entropy_rank(values),
+        "stable_rank": stable_rank(values),
+        "participation_ratio": participation_ratio(variances),
+        "anisotropy": anisotropy(variances),
+        "rank_one_distance": math.sqrt(within / both.squares) if both.squares else 0.0,
+        "dispersion": within / both.squares / freedom if both.squares else 0.0,
+        "clusters": float(cosine_clusters(sample)),
+        "interaction_energy": interaction_energy(_unit(sample), 1.0),
+        "update_size": math.sqrt(sum(t.updates for t in tallies) / both.squares),
+        "update_cosine": sum(t.update_cosines for t in tallies) / both.n_tokens,
+        "pair_contraction": sum(t.contractions for t in tallies) / contexts,
+    }
+
+
+def _unit(x: Tensor) -> Tensor:
+    return x / x.norm(dim=-1, keepdim=True).clamp(min=1e-300)
+
+
+def _tangent_growth(
+    judged: Tallies, generator: torch.Generator
+) -> Iterator[tuple[tuple[str, int], float]]:
+    """Yield how attention stretches a tangent vector that is carried along the real states."""
+    v: Tensor | None = None
+    stack = ""
+    for place, tally in judged.items():
+        x = tally.kept[0]
+        if v is None or place[0] != stack or v.shape != x.shape:
+            v, stack = random_tangent(x, generator), place[0]
+        _, v, growth = carried_tangent(partial(attention_step, tally.layer), x, v)
+        yield place, growth
+
+
+def simulated_change(tally: LayerTally, n_steps: int) -> float:
+    """Return the log-change of pair distance when the layer's attention flows for one unit."""
+    first, last = SpreadSums(), SpreadSums()
+    for x in tally.kept[:N_FLOWN]:
+        end = flow(partial(attention_drift, tally.layer), x, n_steps=n_steps)
+        first.add(x[None])
+        last.add(end[None])
+    if first.within == 0 or last.within == 0:
+        return 0.0
+    return math.log(last.mean_squared_distance / first.mean_squared_distance)
+
+
+# --- the whole stack -------------------------------------------------------------------------
+
+
+def replay_traces(
+    checkpoint: Checkpoint,
+    model: Any,  # noqa: ANN401
+    batch: Batch,
+    options: "TraceOptions",
+) -> tuple[ReplayTrace, ...]:
+    """Return the flow of whole blocks from the real first states, beside the real stream."""
+    with torch.no_grad(), noting_blocks(model, checkpoint) as noted:
+        model(**batch)
+    found = []
+    for name, blocks in noted.items():
+        last = blocks.states[-1] + blocks.field(len(blocks.states) - 1)(blocks.states[-1])
+        real = [*blocks.states[1:], last.detach()]
+        flown = replay_blocks(blocks, n_steps=options.flow_steps)
+        pairs = list(zip(flown, real, strict=True))
+        found.append(
+            ReplayTrace(
+                stack=name,
+                relative_error=tuple(((a - b).norm() / b.norm()).item() for a, b in pairs),
+                cosine=tuple(
+                    torch.nn.functional.cosine_similarity(a, b, dim=-1).mean().item()
+                    for a, b in pairs
+                ),
+                log_spread=tuple(_log_spread(a) for a, _ in pairs),
+                real_log_spread=tuple(_log_spread(b) for _, b in pairs),
+            )
+        )
+    return tuple(found)
+
+
+def _log_spread(x: Tensor) -> float:
+    sums = SpreadSums()
+    sums.add(x)
+    return math.log(max(sums.mean_squared_distance, 1e-300))

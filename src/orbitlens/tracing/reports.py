@@ -1,0 +1,148 @@
+"""Readings -> how well they agree, and what they say in words.
+
+Enters: the readings of all layers. Leaves: correlations, agreement of signs, sentences.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from orbitlens.checkpoint.opened import Checkpoint
+from orbitlens.tracing.metrics import interaction_energy
+from orbitlens.tracing.patterns import is_monotone
+from orbitlens.tracing.tally import LayerTally
+from orbitlens.tracing.trace_result import Agreement, AgreementReport, ClosureAgreement, LayerTrace
+
+
+def agreement(predicted: Sequence[float], measured: Sequence[float]) -> Agreement:
+    """Return correlations, the share of equal signs, and the mean error.
+
+    >>> agreement([1.0, 2.0, 3.0], [2.0, 4.0, 6.0]).pearson
+    1.0
+    """
+    a, b = np.asarray(predicted, dtype=float), np.asarray(measured, dtype=float)
+    n = len(a)
+    if n == 0:
+        return Agreement(pearson=None, spearman=None, sign=None, mean_error=None, n=0)
+    return Agreement(
+        pearson=_correlation(a, b),
+        spearman=_correlation(_ranks(a), _ranks(b)),
+        sign=float((np.sign(a) == np.sign(b)).mean()),
+        mean_error=float(np.abs(a - b).mean()),
+        n=n,
+    )
+
+
+def _correlation(
+    a: "np.ndarray[tuple[int], np.dtype[np.float64]]",
+    b: "np.ndarray[tuple[int], np.dtype[np.float64]]",
+) -> float | None:
+    a, b = a - a.mean(), b - b.mean()
+    size = float(np.sqrt((a @ a) * (b @ b)))
+    if len(a) < 3 or size == 0:
+        return None
+    return round(float(a @ b) / size, 12)
+
+
+def _ranks(
+    a: "np.ndarray[tuple[int], np.dtype[np.float64]]",
+) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    """Return ranks; equal values share the mean of theirs."""
+    _, where, counts = np.unique(a, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    ranks: np.ndarray[tuple[int], np.dtype[np.float64]] = (last - (counts - 1) / 2)[where]
+    return ranks
+
+
+def agreement_report(
+    layers: Sequence[LayerTrace], closure: str, *, held_out: bool
+) -> AgreementReport:
+    """Return the agreement of every closure, over layers and over heads."""
+    measured = [layer.attention.measured_log_change for layer in layers]
+    heads = [head for layer in layers for head in layer.heads]
+    per_closure = {
+        name: ClosureAgreement(
+            layers=agreement([layer.attention.closures[name] for layer in layers], measured),
+            heads=agreement([h.closures[name] for h in heads], [h.measured for h in heads]),
+            sharpness=agreement(
+                [h.sharpness_closures[name] for h in heads], [h.sharpness for h in heads]
+            ),
+        )
+        for name in layers[0].attention.closures
+    }
+    default = per_closure[closure].layers
+    return AgreementReport(
+        closure=closure,
+        held_out=held_out,
+        pearson=default.pearson,
+        spearman=default.spearman,
+        sign=default.sign,
+        per_closure=per_closure,
+        simulated=agreement([a.attention.simulated_log_change for a in layers], measured),
+    )
+
+
+def energy_course(
+    checkpoint: Checkpoint, judged: Mapping[tuple[str, int], LayerTally]
+) -> dict[str, str]:
+    """Return whether the interaction energy of unit tokens rises or falls over depth, by stack."""
+    found = {}
+    for stack in checkpoint.architecture.stacks:
+        values = []
+        for layer in range(stack.n_layers):
+            x = judged[stack.name, layer].kept[0]
+            unit = x / x.norm(dim=-1, keepdim=True).clamp(min=1e-300)
+            values.append(interaction_energy(unit, 1.0))
+        found[stack.name] = is_monotone(values)
+    return found
+
+
+# --- in words --------------------------------------------------------------------------------
+
+
+def summary(layers: Sequence[LayerTrace]) -> list[str]:
+    """Return what attention and the MLPs do, in sentences built from the numbers."""
+    sentences = []
+    stacks = list(dict.fromkeys(layer.stack for layer in layers))
+    for stack in stacks:
+        here = [layer for layer in layers if layer.stack == stack]
+        where = f"In the {stack}, attention" if len(stacks) > 1 else "Attention"
+        sentences.append(f"{where} {_spreads_and_gathers(here)}{_mlps(here)}.")
+    return sentences
+
+
+def _spreads_and_gathers(layers: Sequence[LayerTrace]) -> str:
+    up = [x.layer for x in layers if x.attention.measured_log_change > 0]
+    down = [x.layer for x in layers if x.attention.measured_log_change <= 0]
+    if not down:
+        return "spreads tokens in every layer"
+    if not up:
+        return "gathers tokens in every layer"
+    return f"spreads tokens in {_named(up)} and gathers them in {_named(down)}"
+
+
+def _mlps(layers: Sequence[LayerTrace]) -> str:
+    attention = sum(x.attention.measured_log_change for x in layers)
+    mlp = sum(x.mlp.measured_log_change for x in layers)
+    if attention == 0:
+        return ""
+    share = abs(mlp / attention)
+    if attention * mlp < 0:
+        return (
+            f"; the MLPs undo {share:.0%} of it"
+            if share < 1
+            else "; the MLPs do the opposite, and more"
+        )
+    return f"; the MLPs add {share:.1f} times as much"
+
+
+def _named(numbers: Sequence[int]) -> str:
+    """Write 0, 1, 2, 5 as "layers 0–2, 5"."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    text = ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}–{p[-1]}" for p in parts)
+    return f"layer {text}" if len(numbers) == 1 else f"layers {text}"

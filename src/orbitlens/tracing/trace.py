@@ -1,0 +1,304 @@
+"""Trace a model: run it on text or images and set measured beside predicted and simulated.
+
+Enters: a checkpoint, the model built from it, and batches. Leaves: a `Trace`. One pass over the
+batches; what is kept is sums, and a few whole contexts a layer.
+"""
+
+import platform
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from orbitlens.checkpoint.opened import Checkpoint
+from orbitlens.errors import InputError
+from orbitlens.families.architecture import Stack
+from orbitlens.heads.layers import load_layer
+from orbitlens.running.capture import LayerStates, capturing
+from orbitlens.running.info import Cost, model_info, peak_rss_bytes
+from orbitlens.running.inputs import Batch
+from orbitlens.tracing.heads import head_contributions
+from orbitlens.tracing.readings import Tallies, replay_traces, traced_layers
+from orbitlens.tracing.reports import agreement_report, energy_course
+from orbitlens.tracing.tally import LayerTally
+from orbitlens.tracing.trace_result import SelfCheck, Trace
+
+ROUNDING = 1e-12  # squared distances this small beside squared norms are rounding, in float32
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceOptions:
+    """What to work out besides the measurements."""
+
+    closures: tuple[str, ...] = ("plain", "frozen", "chunks")
+    closure: str = "chunks"  # the default one, which "predicted" means
+    n_kept: int = 1024  # tokens kept, in whole contexts, for patterns, flows and surrogates
+    seed: int = 0
+    flow_steps: int = 4  # Runge-Kutta steps a layer
+
+
+def trace(
+    checkpoint: Checkpoint,
+    model: Any,  # noqa: ANN401 - a model of transformers
+    batches: Iterable[Batch],
+    *,
+    fit: Iterable[Batch] | None = None,
+    options: TraceOptions | None = None,
+    progress: Progress | None = None,
+) -> Trace:
+    """Run a model and return what its layers did, what was predicted, and how the two agree.
+
+    Args:
+        checkpoint: where the model's weights are.
+        model: the same model, running (see `orbitlens.running.loading.load_model`).
+        batches: what to run and judge predictions on.
+        fit: another text, on which closures take their statistics. Without it the first half of the
+            contexts of every batch is for fitting and the second for judging.
+        options: what to work out.
+        progress: called with what is done and what there is to do.
+    """
+    chosen = options or TraceOptions()
+    collector = Collector(checkpoint, n_kept=chosen.n_kept)
+    collector.run(model, fit, batches, progress)
+    return finish(collector, model, chosen, progress)
+
+
+def finish(
+    collector: "Collector",
+    model: Any,  # noqa: ANN401
+    options: TraceOptions,
+    progress: Progress | None = None,
+) -> Trace:
+    """Return the trace of what a collector has gathered."""
+    checkpoint = collector.checkpoint
+    fitted, judged = collector.halves()
+    _refuse_equal_tokens(fitted)
+    _refuse_equal_tokens(judged)
+    rng = torch.Generator().manual_seed(options.seed)
+    layers = traced_layers(fitted, judged, options, generator=rng, progress=progress)
+    return Trace(
+        model=model_info(checkpoint),
+        n_tokens=collector.n_tokens,
+        n_contexts=collector.n_contexts,
+        context=collector.context,
+        layers=layers,
+        agreement=agreement_report(layers, options.closure, held_out=collector.held_out),
+        replay=replay_traces(checkpoint, model, collector.first_batch, options),
+        energy=energy_course(checkpoint, judged),
+        twin=None,
+        self_check=_self_check(collector, model, options),
+        cost=Cost(
+            seconds=time.perf_counter() - collector.started,
+            bytes_read=sum(f.stat().st_size for f in Path(checkpoint.path).glob("*.safetensors")),
+            peak_rss_bytes=peak_rss_bytes(),
+        ),
+        flags=_flags(checkpoint, collector),
+    )
+
+
+def _refuse_equal_tokens(tallies: Tallies) -> None:
+    for (stack, layer), tally in tallies.items():
+        square = tally.before.squares / tally.before.n_tokens
+        if tally.mean_squared_distance <= ROUNDING * square:
+            raise InputError(
+                f"all tokens of a context are the same in layer {layer} of the {stack}, so there "
+                "are no distances to follow. Give a text with different tokens."
+            )
+
+
+class Collector:
+    """Runs batches and sums up every layer, for fitting and for judging apart."""
+
+    def __init__(self, checkpoint: Checkpoint, *, n_kept: int) -> None:
+        """Read the attention weights of every layer."""
+        self.started = time.perf_counter()
+        self.checkpoint = checkpoint
+        self.difference: float | None = None  # how far hooks moved the first output: must be 0
+        self.tallies: dict[str, dict[tuple[str, int], LayerTally]] = {}
+        layers = {
+            (stack.name, index): load_layer(checkpoint, index, stack=stack.name)
+            for stack in checkpoint.architecture.stacks
+            for index in range(stack.n_layers)
+        }
+        for half in ("fit", "judge"):
+            self.tallies[half] = {
+                place: LayerTally(layer=layer, n_kept=n_kept) for place, layer in layers.items()
+            }
+        self.head_error = 0.0
+        self.n_tokens = self.n_contexts = self.context = 0
+        self.first_batch: Batch = {}
+        self._half: str | None = None  # None: split every batch
+        self._real: dict[str, Tensor | None] = {}
+
+    @property
+    def held_out(self) -> bool:
+        """Whether there are contexts for fitting and others for judging."""
+        return all(
+            next(iter(tallies.values())).before.n_tokens > 0 for tallies in self.tallies.values()
+        )
+
+    def halves(self) -> tuple[dict[tuple[str, int], LayerTally], dict[tuple[str, int], LayerTally]]:
+        """Return the sums to fit on and to judge by; the same where there was one context only."""
+        fit, judge = self.tallies["fit"], self.tallies["judge"]
+        if self.held_out:
+            return fit, judge
+        only = judge if next(iter(judge.values())).before.n_tokens else fit
+        return only, only
+
+    def covariances(self) -> dict[str, Tensor]:
+        """Return the covariance of what every layer's heads see, named for `scan --covariance`."""
+        fit, judge = self.halves()
+        found = {}
+        for (stack, layer), tally in judge.items():
+            sums = tally.what_heads_see.covariance
+            if fit is not judge:
+                sums = fit[stack, layer].what_heads_see.covariance.merged(sums)
+            found[f"{stack}.{layer}"] = sums.value.contiguous()
+        return found
+
+    def run(
+        self,
+        model: Any,  # noqa: ANN401
+        fit: Iterable[Batch] | None,
+        batches: Iterable[Batch],
+        progress: Progress | None = None,
+    ) -> None:
+        """Run all batches, those to fit on first."""
+        parts: list[tuple[str | None, Iterable[Batch]]] = [(None, batches)]
+        if fit is not None:
+            parts = [("fit", fit), ("judge", batches)]
+        done = 0
+        for half, part in parts:
+            self._half = half
+            before = done
+            for batch in part:
+                self._run_batch(model, batch)
+                done += 1
+                if progress is not None:
+                    progress(done, done + 1)
+            if done == before:
+                raise InputError(
+                    "the text is too short: not one context of it could be run. Give a longer "
+                    "text, or a shorter --context."
+                )
+
+    def _run_batch(self, model: Any, batch: Batch) -> None:  # noqa: ANN401
+        full = with_decoder_inputs(model, batch)
+        self._real = {"encoder": full.get("attention_mask"), "decoder": None}
+        if len(self.checkpoint.architecture.stacks) == 1:
+            self._real["decoder"] = full.get("attention_mask")
+        with torch.no_grad(), out_of_memory_explained():
+            plain = first_output(model(**full)) if self.difference is None else None
+            with capturing(model, self.checkpoint, self._sink):
+                hooked = first_output(model(**full))
+        self.n_contexts += next(iter(batch.values())).shape[0]
+        if plain is not None:
+            self.first_batch = {name: value[:1] for name, value in full.items()}
+            self.difference = (hooked - plain).abs().max().item()
+
+    def _sink(self, stack: Stack, layer: int, states: LayerStates) -> None:
+        place = (stack.name, layer)
+        real = self._real.get(stack.name)
+        kept = None if real is None else real.bool()
+        if layer == 0 and stack is self.checkpoint.architecture.stacks[0]:
+            n = states.before.shape[0] * states.before.shape[1]
+            self.n_tokens += n if kept is None else int(kept.sum())
+            self.context = max(self.context, states.before.shape[1])
+        if self.head_error == 0.0 or self.tallies["judge"][place].contexts == 0:
+            self._check_heads(place, states)
+        n_contexts = states.before.shape[0]
+        half = self._half
+        if half is None and n_contexts < 2:  # batches of one context take turns
+            half = "fit" if self.n_contexts % 2 else "judge"
+        if half is not None:
+            self.tallies[half][place].add(states, kept)
+            return
+        middle = n_contexts // 2
+        for name, part in (("fit", slice(None, middle)), ("judge", slice(middle, None))):
+            self.tallies[name][place].add(_part(states, part), None if kept is None else kept[part])
+
+    def _check_heads(self, place: tuple[str, int], states: LayerStates) -> None:
+        layer = self.tallies["fit"][place].layer
+        parts = head_contributions(layer, states.mixed[:1].float())
+        error = (parts.sum(dim=0) + layer.b_o.float() - states.projected[:1]).abs().max()
+        size = states.projected[:1].abs().max().clamp(min=1e-30)
+        self.head_error = max(self.head_error, (error / size).item())
+
+
+def _part(states: LayerStates, part: slice) -> LayerStates:
+    cut = {name: None if x is None else x[part] for name, x in vars(states).items()}
+    return LayerStates(**cut)  # type: ignore[arg-type]
+
+
+def with_decoder_inputs(model: Any, batch: Batch) -> Batch:  # noqa: ANN401
+    """Give an encoder-decoder the text as its target too, shifted by one (teacher forcing)."""
+    needs = getattr(model.config, "is_encoder_decoder", False)
+    if not needs or "decoder_input_ids" in batch or "input_ids" not in batch:
+        return batch
+    ids = batch["input_ids"]
+    start = model.config.decoder_start_token_id or 0
+    first = torch.full_like(ids[:, :1], start)
+    return {**batch, "decoder_input_ids": torch.cat([first, ids[:, :-1]], dim=1)}
+
+
+def first_output(output: Any) -> Tensor:  # noqa: ANN401 - a ModelOutput of transformers
+    """Return the logits of a model's output, or the last hidden state of one without a head."""
+    for value in output.values():
+        if isinstance(value, Tensor):
+            return value
+    raise InputError("the model returned no tensor; expected logits or hidden states.")
+
+
+class out_of_memory_explained:
+    """Turn running out of memory into advice."""
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Say how to need less."""
+        text = str(error).lower()
+        full = isinstance(error, (MemoryError, torch.OutOfMemoryError)) or (
+            isinstance(error, RuntimeError) and ("out of memory" in text or "t allocate" in text)
+        )
+        if full:
+            raise InputError(
+                "the machine ran out of memory. Use a smaller --batch (1 is the least), a shorter "
+                "--context, or a smaller model."
+            ) from error
+
+
+def _self_check(collector: Collector, model: Any, options: TraceOptions) -> SelfCheck:  # noqa: ANN401
+    import transformers
+
+    stacks = collector.checkpoint.architecture.stacks
+    return SelfCheck(
+        max_logit_difference=collector.difference or 0.0,
+        max_head_sum_error=collector.head_error,
+        dtype=str(next(model.parameters()).dtype).removeprefix("torch."),
+        mask={s.name: "causal" if s.causal else "full" for s in stacks},
+        seeds={"surrogates": options.seed},
+        versions={
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "python": platform.python_version(),
+        },
+    )
+
+
+def _flags(checkpoint: Checkpoint, collector: Collector) -> tuple[str, ...]:
+    flags = list(checkpoint.architecture.flags)
+    if not collector.held_out:
+        flags.append("one context only: predictions are judged on the text they were fitted on")
+    if len(checkpoint.architecture.stacks) > 1:
+        flags.append("the decoder's MLP column includes its cross-attention")
+    if any(stack.output_norm for stack in checkpoint.architecture.stacks):
+        flags.append(
+            "a norm on attention's output is taken at its typical length in predictions and heads"
+        )
+    return tuple(flags)

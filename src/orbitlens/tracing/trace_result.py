@@ -1,0 +1,146 @@
+"""The result of a trace: what was measured, beside what was predicted and simulated.
+
+Enters: nothing (plain data). Leaves: frozen dataclasses; every log-change is the natural logarithm
+of the factor by which the mean squared pair distance changes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from orbitlens._shown import Shown
+from orbitlens.running.info import Cost, ModelInfo
+from orbitlens.scanning.scan_result import plain
+from orbitlens.tracing.mechanism_result import Mechanisms
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadTrace:
+    """One head: what it alone does to pair distances, and how sharp it is."""
+
+    head: int
+    measured: float
+    predicted: float  # by the default closure
+    closures: Mapping[str, float]
+    sharpness: float
+    predicted_sharpness: float
+    sharpness_closures: Mapping[str, float]
+    entropy: float
+    sink: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionTrace:
+    """What attention alone does to pair distances in one layer."""
+
+    measured_log_change: float
+    predicted_log_change: float  # by the default closure
+    simulated_log_change: float  # by the flow for one unit of time, on a few contexts
+    closures: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MlpTrace:
+    """What the MLP alone does; it has no prediction."""
+
+    measured_log_change: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormTrace:
+    """What norms alone do, by place."""
+
+    measured_log_change: float  # sum over places
+    places: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerTrace:
+    """One layer."""
+
+    layer: int
+    stack: str
+    attention: AttentionTrace
+    mlp: MlpTrace
+    norm: NormTrace
+    metrics: Mapping[str, float]
+    heads: tuple[HeadTrace, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """How well predictions and measurements go together; None where there are too few."""
+
+    pearson: float | None
+    spearman: float | None
+    sign: float | None  # share of equal signs
+    mean_error: float | None  # mean of |predicted - measured|
+    n: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClosureAgreement:
+    """The agreement of one closure."""
+
+    layers: Agreement
+    heads: Agreement
+    sharpness: Agreement  # over heads
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgreementReport:
+    """Of the default closure, and of each."""
+
+    closure: str
+    held_out: bool  # fitted and judged on different contexts
+    pearson: float | None
+    spearman: float | None
+    sign: float | None
+    per_closure: Mapping[str, ClosureAgreement]
+    simulated: Agreement
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelfCheck:
+    """What guards the measurement."""
+
+    max_logit_difference: float  # with and without hooks
+    max_head_sum_error: float  # of heads against the attention output, relative
+    dtype: str
+    mask: Mapping[str, str]  # by stack
+    seeds: Mapping[str, int]
+    versions: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayTrace:
+    """The flow of the layers' own weights from the real first states, beside the real stream."""
+
+    stack: str
+    relative_error: tuple[float, ...]  # |flow - real| / |real| after each layer
+    cosine: tuple[float, ...]  # mean cosine of tokens, flow and real
+    log_spread: tuple[float, ...]  # ln of the mean squared pair distance of the flow
+    real_log_spread: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace(Shown):
+    """A traced model."""
+
+    model: ModelInfo
+    n_tokens: int
+    n_contexts: int
+    context: int
+    layers: tuple[LayerTrace, ...]
+    agreement: AgreementReport
+    replay: tuple[ReplayTrace, ...]
+    energy: Mapping[str, str]  # by stack: the course of the interaction energy over depth
+    twin: "Trace | None"
+    self_check: SelfCheck
+    cost: Cost
+    flags: tuple[str, ...]
+    mechanisms: Mechanisms | None = None  # with --mechanisms
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the trace as plain data, ready for `json.dumps`."""
+        return {field.name: plain(getattr(self, field.name)) for field in fields(self)}

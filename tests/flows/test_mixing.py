@@ -1,0 +1,244 @@
+"""Three ways to mix values, one answer; and what they cost in memory."""
+
+import itertools
+import multiprocessing
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from orbitlens.flows import mixing
+from orbitlens.flows.mixing import BLOCK, Mixing, Way, visible_tokens
+from orbitlens.flows.system import Mask
+
+
+def heads(n_tokens, d_head, n_heads=2, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    shape = (3, n_heads, n_tokens, d_head)
+    return torch.randn(shape, generator=generator, dtype=torch.float64).unbind()
+
+
+COMPILED = pytest.mark.parametrize("way", [Way.LOOPS, Way.BLOCKS])
+
+
+def make(n_tokens, *, mask=Mask.FULL, window=None, slopes=None, unnormalised=False, way=Way.TORCH):
+    given = None if slopes is None else torch.tensor(slopes, dtype=torch.float64)
+    return Mixing(n_tokens, mask, window, unnormalised, given, way)
+
+
+def by_definition(mix, q, k, v, scale):
+    """Every weight, one matrix for each head."""
+    n = q.shape[1]
+    scores = scale * q @ k.mT
+    if mix.slopes is not None:
+        places = torch.arange(n, dtype=torch.float64)
+        scores = scores + mix.slopes[:, None, None] * (places - places[:, None])
+    hidden = ~visible_tokens(n, mix.mask, mix.window)
+    if mix.unnormalised:
+        return (scores.exp().masked_fill(hidden, 0.0) / n) @ v
+    return scores.masked_fill(hidden, -torch.inf).softmax(dim=-1) @ v
+
+
+@pytest.mark.parametrize("n_tokens", [1, 5, BLOCK, BLOCK + 1, 3 * BLOCK + 7])
+@pytest.mark.parametrize("window", [None, 1, 3, BLOCK + 2])
+@pytest.mark.parametrize("mask", list(Mask))
+@pytest.mark.parametrize("way", list(Way))
+def test_every_way_gives_the_definition(n_tokens, window, mask, way):
+    q, k, v = heads(n_tokens, 6)
+    for slopes in (None, (0.03, 0.002)):
+        for unnormalised in (False, True):
+            mix = make(
+                n_tokens,
+                mask=mask,
+                window=window,
+                slopes=slopes,
+                unnormalised=unnormalised,
+                way=way,
+            )
+            torch.testing.assert_close(
+                mix(q, k, v, 0.4), by_definition(mix, q, k, v, 0.4), rtol=1e-11, atol=1e-12
+            )
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 5, 8, 16])
+@pytest.mark.parametrize("n_tokens", [1, 3, 64, 67])
+@pytest.mark.parametrize("unnormalised", [False, True])
+@COMPILED
+def test_heads_of_every_width_are_mixed_alike(width, n_tokens, unnormalised, way):
+    q, k, v = heads(n_tokens, width)
+    for mask in Mask:
+        mix = make(n_tokens, mask=mask, unnormalised=unnormalised, way=way)
+        torch.testing.assert_close(
+            mix(q, k, v, 0.4), by_definition(mix, q, k, v, 0.4), rtol=1e-12, atol=1e-13
+        )
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 5, 8, 16])
+@pytest.mark.parametrize("n_tokens", [1, 3, 64, 67])
+@pytest.mark.parametrize("slopes", [None, (0.03, 0.002)])
+@pytest.mark.parametrize("unnormalised", [False, True])
+@COMPILED
+def test_compiled_in_single_precision_stays_single_and_is_right_to_its_rounding(
+    width, n_tokens, slopes, unnormalised, way
+):
+    exact = heads(n_tokens, width)
+    single = [part.float() for part in exact]
+    for mask, window in itertools.product(Mask, (None, 50)):
+        mix = make(
+            n_tokens,
+            mask=mask,
+            window=window,
+            slopes=slopes,
+            unnormalised=unnormalised,
+            way=way,
+        )
+        found = mix(*single, 0.4)
+        assert found.dtype == torch.float32
+        wanted = by_definition(mix, *(part.double() for part in single), 0.4)
+        assert (found.double() - wanted).abs().max() < 2e-6 * wanted.abs().max()
+
+
+@pytest.mark.parametrize("width", [2, 3, 8])
+@pytest.mark.parametrize("scale", [1.0, 15.0, 60.0, 1e4, 1e30])
+@COMPILED
+def test_large_scores_in_single_precision(width, scale, way):
+    """The mean is right where the scores are: rounded scores move weights by as much."""
+    single = [part.float() for part in heads(40, width)]
+    mix = make(40, way=way)
+    q, k, v = (part.double() for part in single)
+    rounding = 1e-6 + 4e-7 * scale * float((q @ k.mT).abs().max())
+    wrong = (mix(*single, scale).double() - by_definition(mix, q, k, v, scale)).abs().max()
+    assert wrong < min(rounding, 1e-3 if scale > 1e3 else 1.0) * float(v.abs().max())
+
+
+@COMPILED
+def test_unnormalised_scores_beyond_single_precision_are_not_finite(way):
+    ones = torch.ones(1, 3, 2)
+    mix = make(3, unnormalised=True, way=way)
+    assert torch.isfinite(mix(ones, ones, ones, 40.0)).all()
+    assert not torch.isfinite(mix(ones, ones, ones, 45.0)).any()
+
+
+@pytest.mark.parametrize("width", [2, 4, 8])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("where", [0, 1, 2])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@COMPILED
+def test_what_is_not_finite_is_never_mixed_into_a_finite_answer(width, bad, where, dtype, way):
+    qkv = [part.to(dtype) for part in heads(20, width)]
+    qkv[where][0, 7, 1] = bad
+    out = make(20, way=way)(*qkv, 0.4)
+    touched = out[0, 7] if where == 0 else out[0]
+    assert not torch.isfinite(touched).all()
+    assert torch.isfinite(out[1]).all()
+
+
+@COMPILED
+def test_torch_has_one_thread_while_compiled_code_runs_and_its_own_afterwards(way):
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with make(5, way=way).alone():
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+        with make(5).alone():
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_memory_is_kept_from_call_to_call_and_renewed_where_it_does_not_fit():
+    q, k, v = heads(40, 20)
+    mix = make(40, way=Way.BLOCKS)
+    first = mix(q, k, v, 0.4)
+    kept = first.clone()
+    second = mix(2 * q, k, v, 0.4)
+    assert second.data_ptr() == first.data_ptr()
+    torch.testing.assert_close(second, by_definition(mix, 2 * q, k, v, 0.4))
+    single = mix(q.float(), k.float(), v.float(), 0.4)
+    torch.testing.assert_close(single.double(), kept, rtol=1e-5, atol=1e-6)
+
+
+def test_a_wrong_mask_would_be_noticed():
+    q, k, v = heads(300, 6)
+    causal, full = make(300, mask=Mask.CAUSAL), make(300)
+    assert (causal(q, k, v, 0.4) - by_definition(full, q, k, v, 0.4)).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 50.0, 1e4, 1e200])
+@COMPILED
+def test_scores_of_any_size_are_mixed(scale, way):
+    q, k, v = heads(40, 3)
+    mix = make(40, way=way)
+    torch.testing.assert_close(
+        mix(q, k, v, scale), by_definition(mix, q, k, v, scale), rtol=1e-9, atol=1e-9
+    )
+
+
+def test_no_temperature_means_equal_weights_whatever_the_slopes():
+    q, k, v = heads(9, 4)
+    mix = make(9, slopes=(0.0, 0.0))
+    torch.testing.assert_close(mix(q, k, v, 0.0), v.mean(dim=1, keepdim=True).expand_as(v))
+
+
+@COMPILED
+def test_threads_share_rows_without_gaps(monkeypatch, way):
+    monkeypatch.setattr(mixing, "WORTH_A_THREAD", 100)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    q, k, v = heads(101, 4, n_heads=3)
+    mix = make(101, mask=Mask.CAUSAL, way=way)
+    parts = mix._parts(3)
+    assert [row for begin, end in parts for row in range(begin, end)] == list(range(303))
+    assert len(parts) > 3
+    torch.testing.assert_close(mix(q, k, v, 0.4), by_definition(mix, q, k, v, 0.4))
+
+
+def mixed_in_a_child(queue, way):
+    q, k, v = heads(400, 4)
+    queue.put(make(400, way=way)(q, k, v, 0.4).sum().item())
+
+
+@pytest.mark.skipif(
+    "fork" not in multiprocessing.get_all_start_methods(), reason="this system cannot fork"
+)
+@COMPILED
+def test_a_forked_process_starts_threads_of_its_own(way):
+    q, k, v = heads(400, 4)
+    expected = make(400, way=way)(q, k, v, 0.4).sum().item()
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=mixed_in_a_child, args=(queue, way))
+    child.start()
+    found = queue.get(timeout=60)
+    child.join()
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+GROWTH = """
+import sys, torch
+from orbitlens.running.info import peak_rss_bytes as peak
+from orbitlens.flows.mixing import Mixing, Way
+from orbitlens.flows.system import Mask
+
+def run(n):
+    q, k, v = torch.randn(3, 1, n, 20, dtype=torch.float64)
+    window = int(sys.argv[3]) or None
+    Mixing(n, Mask(sys.argv[2]), window, False, None, Way(sys.argv[1]))(q, k, v, 0.1)
+
+run(500)
+before = peak()
+run(16384)
+print(peak() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
+@pytest.mark.parametrize("way", list(Way))
+@pytest.mark.parametrize(("mask", "window"), [("full", 0), ("causal", 0), ("full", 100)])
+def test_memory_grows_with_tokens_and_not_with_their_pairs(way, mask, window):
+    command = [sys.executable, "-c", GROWTH, way.value, mask, str(window)]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    table = 8 * 16384**2  # bytes of one weight for each pair
+    assert 0 < int(found.stdout) < 0.06 * table

@@ -1,0 +1,213 @@
+"""Whole audits: models whose answer is known, faults that must be reported for what they are."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from orbitlens.errors import InputError
+from orbitlens.order.audit import AuditOptions, audit
+from orbitlens.order.audit_result import Verdict, summary
+from orbitlens.order.blocks import by_position, find_blocks, horizon
+from orbitlens.order.checks import AuditError
+from orbitlens.order.divergence import js_bits
+from orbitlens.order.permutations import neighbour_swaps, shuffles
+from orbitlens.order.prefix import can_share, swapped_predictions
+from orbitlens.order.sensitivity import Bench, batches, compare, read_cell
+from orbitlens.order.subject import Cell, make_subject, run
+from symmetry_subjects import faulty, subject_of, without_positions
+
+QUICK = AuditOptions(permutations=4, slices=False)
+CELLS = ["pe_causal", "pe_full", "nope_causal", "nope_full"]
+
+
+def with_model(subject, model):
+    return replace(subject, model=model)
+
+
+def test_an_audit_of_a_sound_decoder_adds_up():
+    subject, items = subject_of("llama", n_samples=8)
+    found = audit(subject, items, AuditOptions(permutations=6))
+    values = {name: found.cells[name].mean_js_bits for name in CELLS}
+    assert found.verdict is Verdict.ORDERED
+    assert values["nope_full"] == found.floor < 1e-9
+    assert min(values["pe_causal"], values["pe_full"], values["nope_causal"]) > 1e-3
+    assert found.shapley.encoding + found.shapley.mask == pytest.approx(1.0)
+    exact = (values["pe_full"] - values["nope_full"]) + values["pe_causal"] - values["nope_causal"]
+    assert found.shapley.encoding_bits == pytest.approx(exact / 2)
+    for reading in found.cells.values():
+        assert reading.low <= reading.mean_js_bits <= reading.high
+    assert all(check.passed for check in found.checks)
+    assert "of this model's sense of order" in summary(found)
+    assert "causal mask; no position encoding acts" not in summary(found)
+    assert "causal mask; no position encoding acts" in summary(replace(found, encoding_effect=0.0))
+
+
+def test_its_json_has_every_field_the_documentation_names():
+    subject, items = subject_of("gpt2", n_samples=8)
+    data = json.loads(json.dumps(audit(subject, items, AuditOptions(permutations=3)).to_json()))
+    assert list(data["cells"]) == CELLS
+    for cell in data["cells"].values():
+        assert {"mean_js_bits", "low", "high", "max_logit_difference"} <= set(cell)
+    assert {"encoding", "mask"} <= set(data["shapley"])
+    wanted = {"floor", "layers", "swap_distance", "blocks", "slices", "checks", "cost"}
+    assert wanted <= set(data)
+    assert {"name", "value", "passed"} <= set(data["checks"][0])
+    assert data["cost"]["forward_calls"] > 0
+
+
+def test_the_same_seed_gives_the_same_audit():
+    subject, items = subject_of("gpt2")
+    first, second, other = (
+        audit(subject, items, replace(QUICK, seed=seed)).to_json() for seed in (1, 1, 2)
+    )
+    for data in (first, second, other):
+        data.pop("cost")
+    assert first == second
+    assert first["cells"] != other["cells"]
+
+
+def test_an_order_blind_bag_of_words_is_reported_as_one():
+    """One causal layer and no positions: the earlier tokens are a set (S2)."""
+    subject, items = subject_of("gpt2", n_layers=1)
+    found = audit(with_model(subject, without_positions(subject.model)), items, QUICK)
+    assert found.verdict is Verdict.ONE_LAYER
+    assert found.sensitivity < 1e-9
+    assert "as a set" in summary(found)
+    two, _ = subject_of("gpt2", n_layers=2)
+    deep = audit(with_model(two, without_positions(two.model)), items, QUICK)
+    assert deep.verdict is Verdict.ORDERED
+    assert (deep.shapley.encoding, deep.shapley.mask) == pytest.approx((0.0, 1.0), abs=1e-6)
+
+
+def test_a_model_of_sets_is_certified_permutation_invariant():
+    subject, items = subject_of("roberta")
+    found = audit(with_model(subject, without_positions(subject.model)), items, QUICK)
+    assert found.verdict is Verdict.INVARIANT
+    assert "permutation-invariant" in summary(found)
+    assert audit(subject, items, QUICK).verdict is Verdict.ORDERED
+
+
+def test_an_encoder_owes_its_order_to_the_encoding_alone():
+    subject, items = subject_of("roberta")
+    found = audit(subject, items, QUICK)
+    assert found.model.own_cell == "pe_full"
+    assert (found.shapley.encoding, found.shapley.mask) == (1.0, 0.0)
+    assert "All of this model's sense of order" in summary(found)
+
+
+def test_a_model_without_a_head_is_measured_by_its_vector():
+    subject, items = subject_of("bert")
+    found = audit(subject, items, QUICK)
+    assert found.cells["pe_full"].mean_js_bits is None
+    assert found.cells["pe_full"].mean_relative_change > 1e-3
+    assert "% of the output" in summary(found)
+
+
+def test_patches_of_an_image_are_audited_like_tokens():
+    subject, items = subject_of("vit", n_samples=8)
+    found = audit(subject, items, AuditOptions(permutations=4))
+    assert found.verdict is Verdict.ORDERED
+    assert found.settings.movable == (0, 8)
+    assert found.floor < 1e-9
+    assert found.slices.variants[0].layers[0].identity is None
+
+
+@pytest.mark.parametrize("stack", ["encoder", "decoder"])
+def test_both_towers_of_an_encoder_decoder_are_audited(stack):
+    subject, items = subject_of("t5", stack)
+    assert audit(subject, items, QUICK).verdict is Verdict.ORDERED
+
+
+def test_what_cannot_be_switched_off_is_said_with_its_reason():
+    subject, items = subject_of("falcon-multi-head-alibi")
+    eager = subject.model
+    eager.config._attn_implementation = "eager"
+    found = audit(make_subject(eager), items, QUICK)
+    assert [name for name in CELLS if found.cells[name] is None] == CELLS[1:]
+    assert "eager Falcon adds ALiBi twice" in found.not_ablatable["nope_full"]
+    assert found.shapley is None
+    assert "cannot be told apart" in summary(found)
+
+
+def test_a_leak_stops_the_audit_before_any_number():
+    def leak(arguments):
+        if "attention_mask" not in arguments:
+            return arguments
+        return {**arguments, "attention_mask": torch.zeros_like(arguments["attention_mask"])}
+
+    subject, items = faulty("llama", leak)
+    with pytest.raises(AuditError, match="self-check failed"):
+        audit(subject, items, QUICK)
+
+
+@pytest.mark.parametrize(("n_items", "n_samples"), [(2, 3), (11, 1)])
+def test_inputs_that_are_too_short_or_too_few_are_refused(n_items, n_samples):
+    subject, items = subject_of("gpt2")
+    with pytest.raises(InputError, match="an audit needs at least"):
+        audit(subject, items[:n_samples, :n_items], QUICK)
+
+
+# --- how it is measured ----------------------------------------------------------------------
+
+
+def test_batches_and_repeated_inputs_change_no_number(generator):
+    subject, items = subject_of("gpt2")
+    items = items % 3 + 3  # few different tokens: many permutations leave an input as it was
+    bench = Bench(subject=subject, items=items, generator=generator)
+    perms = shuffles(11, bench.movable, 20, generator)
+    perms[0] = torch.arange(11)
+    found = compare(bench, Cell.PE_CAUSAL, perms)
+    for row, item in enumerate(items):
+        start = run(subject, item[None], Cell.PE_CAUSAL).prediction
+        for column, perm in enumerate(perms):
+            alone = run(subject, item[None][:, perm], Cell.PE_CAUSAL).prediction
+            expected = float(js_bits(start, alone))
+            assert float(found.values[row, column]) == pytest.approx(expected, abs=1e-9)
+    assert (found.values[:, 0] <= 1e-15).all()  # the identity
+    assert (found.moved[:, 0] == 0.0).all()
+    assert bench.cost.sequences < bench.cost.asked
+
+
+def test_batches_hold_every_row_once():
+    rows = torch.arange(3000 * 2).reshape(3000, 2)
+    assert torch.equal(torch.cat(list(batches(rows))), rows)
+
+
+def test_a_window_of_attention_makes_a_free_block_of_what_lies_beyond(generator):
+    """One layer that sees four tokens back: earlier ones can be swapped freely, exactly."""
+    subject, items = subject_of("mistral", n_layers=1, window=4)
+    bench = Bench(subject=subject, items=items, generator=generator)
+    positions = by_position(bench)
+    blocks = find_blocks(bench, positions, 1e-12)
+    assert [(block.first, block.last, block.free) for block in blocks] == [(0, 6, True)]
+    assert horizon(positions, 1e-12) == 3  # the last swap that matters: positions 6 and 7
+    assert horizon(positions, -1.0) is None
+
+
+def test_sensitivity_needs_a_mechanism(generator):
+    subject, items = subject_of("llama")
+    bench = Bench(subject=subject, items=items, generator=generator)
+    perms = bench.each(shuffles(11, bench.movable, 3 * 5, generator))
+    assert read_cell(bench, Cell.NOPE_FULL, perms).mean_js_bits < 1e-9
+    assert read_cell(bench, Cell.PE_FULL, perms).mean_js_bits > 1e-3
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama-grouped", "opt", "gptj", "gpt_neo", "gpt_neox"])
+def test_shared_prefixes_change_no_number_and_run_fewer_tokens(name, generator):
+    subject, items = subject_of(name)
+    assert can_share(subject, subject.own_cell)
+    start, swapped, n_tokens = swapped_predictions(subject, items)
+    bench = Bench(subject=subject, items=items, generator=generator)
+    assert torch.allclose(start, run(subject, items, subject.own_cell).prediction, atol=1e-5)
+    for k, swap in enumerate(neighbour_swaps(11, bench.movable)):
+        alone = run(subject, items[:, swap], subject.own_cell).prediction
+        assert torch.allclose(swapped[:, k], alone, atol=1e-5)
+    assert n_tokens < 0.7 * items.numel() * (swapped.shape[1] + 1)
+
+
+@pytest.mark.parametrize("name", ["mistral", "bloom", "roberta", "gpt2-inverse-layer-scale"])
+def test_prefixes_are_not_shared_where_that_would_be_wrong(name):
+    subject, _ = subject_of(name)
+    assert not can_share(subject, subject.own_cell)

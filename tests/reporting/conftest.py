@@ -1,0 +1,172 @@
+"""One small report and one browser for all tests of reports."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orbitlens.reporting.compact import MOST_BARS
+from orbitlens.reporting.flows import SOME_FLOWS
+from orbitlens.reporting.gather import gather
+from orbitlens.reporting.inputs import ReportOptions
+from orbitlens.reporting.orbits import MOST_PLACES
+from orbitlens.reporting.page import render
+from orbitlens.reporting.spectra import ALL_NUMBERS
+
+HOSTILE = "</script><img src=x onerror=\"document.title='run'\"><b>'&amp;"
+SMALL = ReportOptions(
+    max_tokens=96, context=12, samples=8, permutations=3, flows=3, flow_growth=0.5, controls=2
+)
+
+
+@pytest.fixture(scope="session")
+def report_data(model_folder):
+    """Return the report of a rotary decoder and a vision model, computed once."""
+    return gather([model_folder("llama-grouped"), model_folder("vit")], SMALL)
+
+
+@pytest.fixture(scope="session")
+def hostile_json(report_data):
+    """Return the same report with a name and tokens that try to break out."""
+    first, second = report_data.models
+    tokens = tuple(HOSTILE for _ in first.orbits.tokens)
+    orbits = replace(first.orbits, tokens=tokens)
+    models = (replace(first, name=HOSTILE, orbits=orbits, notes=(HOSTILE,)), second)
+    return replace(report_data, models=models).to_json()
+
+
+@pytest.fixture(scope="session")
+def deep_json(report_data):
+    """Return the report of 30 layers of 32 heads, with full spectra, flows and orbits."""
+    data = json.loads(json.dumps(report_data.to_json()))
+    model = data["models"][0]
+    data["models"] = [model]
+    for result in (model["scan"], model["trace"], model["shuffled"], model["trace"]["twin"]):
+        result["layers"] = [_copied(result["layers"][k % 3], k) for k in range(30)]
+    for band in model["bands"].values():
+        for kind in ("parts", "metrics"):
+            band[kind] = {
+                name: [ends[k % 3] for k in range(30)] for name, ends in band[kind].items()
+            }
+    model["weights_of"] = {"decoder": list(range(30))}
+    for layer in model["scan"]["layers"]:
+        for head in layer["heads"]:
+            head["rotary"] = {**head["rotary"], "energy": [0.123456] * MOST_BARS}
+    kept = ALL_NUMBERS // (30 * 32)
+    spectra, flow, orbits = model["spectra"][0], model["flows"][0], model["orbits"]
+    long = {"rates": [0.1234] * kept, "eigenvalues": [[-0.1234, 0.1234]] * kept}
+    places = [(layer, head) for layer in range(30) for head in range(32)]
+    model["spectra"] = [{**spectra, **long, "layer": x, "head": h} for x, h in places]
+    model["flows"] = [{**flow, "layer": x, "head": h} for x, h in places[:SOME_FLOWS]]
+    orbits["positions"] = [[[-0.123456, 0.123456, 0.123456]] * (MOST_PLACES // 31)] * 31
+    orbits["tokens"] = [" token"] * (MOST_PLACES // 31)
+    orbits["depths"] = ["input", *(f"after layer {k}" for k in range(30))]
+    model["audit"]["layers"] = [{**model["audit"]["layers"][0], "layer": k} for k in range(31)]
+    return data
+
+
+def _copied(layer, number):
+    own = layer["heads"]  # none in controls
+    heads = [{**own[k % len(own)], "head": k} for k in range(32)] if own else []
+    return {**layer, "layer": number, "heads": heads}
+
+
+@pytest.fixture(scope="session")
+def page_file(report_data, tmp_path_factory):
+    file = tmp_path_factory.mktemp("page") / "report.html"
+    file.write_text(render(report_data.to_json()), encoding="utf-8")
+    return file
+
+
+def _chromium():
+    """Return a browser's path, None for playwright's own; one is installed if there is none."""
+    if found := _installed():
+        return found
+    tried = []
+    for commands in _ways_to_install():
+        for command in commands:
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode != 0:
+                tried.append(f"{' '.join(command)}: {done.stderr[-300:]}")
+                break
+        else:
+            return _installed()
+    pytest.fail("there is no browser, and none could be installed:\n" + "\n".join(tried))
+
+
+def _installed():
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next((found for name in names if (found := shutil.which(name))), None)
+
+
+def _ways_to_install():
+    if shutil.which("apt-get") and os.geteuid() == 0:
+        apt = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=120"]
+        yield [[*apt, "update"], [*apt, "install", "-y", "--no-install-recommends", "chromium"]]
+    yield [[sys.executable, "-m", "playwright", "install", "chromium"]]
+
+
+@pytest.fixture(scope="session")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    arguments = ["--no-sandbox", "--headless", "--disable-gpu", "--disable-background-networking"]
+    with sync_playwright() as play:
+        found = play.chromium.launch(executable_path=_chromium(), args=arguments)
+        yield found
+        found.close()
+
+
+class Visit:
+    """A page that is open, and everything it asked for or complained about."""
+
+    def __init__(self, browser, file, *, width=1280, scheme="light"):
+        self.context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True
+        )
+        self.page = self.context.new_page()
+        self.requests, self.complaints = [], []
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("console", lambda said: self.complaints.append(said.text))
+        self.page.goto(Path(file).as_uri())
+        self.wait("document.documentElement.dataset.ready === 'yes'")
+
+    def wait(self, condition, seconds=60):  # on a busy machine a picture takes its time
+        """Wait until a condition holds; the page's policy forbids playwright's own way."""
+        for _ in range(20 * seconds):
+            if self.page.evaluate(f"Boolean({condition})"):
+                return
+            self.page.wait_for_timeout(50)
+        raise AssertionError(f"never came true: {condition}")
+
+    def drawn_whole(self):
+        """Wait until all charts are drawn, in view or not."""
+        self.wait("[...document.querySelectorAll('[data-chart] .plot')].every(p => p.data)")
+
+
+@pytest.fixture
+def visit(browser):
+    open_pages = []
+
+    def go(file, **options):
+        open_pages.append(Visit(browser, file, **options))
+        return open_pages[-1]
+
+    yield go
+    for one in open_pages:
+        one.context.close()
+
+
+@pytest.fixture(scope="session")
+def opened(browser, page_file):
+    """Return the report, open and drawn, for all tests that leave it as it is."""
+    one = Visit(browser, page_file, width=1440)
+    one.drawn_whole()
+    yield one
+    one.context.close()

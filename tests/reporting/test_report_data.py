@@ -1,0 +1,299 @@
+"""Results to ReportData to JSON and back; sentences; what is missing is said."""
+
+import json
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from orbitlens.cli.app import app
+from orbitlens.errors import InputError, OrbitlensError
+from orbitlens.reporting import gather as gathering
+from orbitlens.reporting import measured
+from orbitlens.reporting.data import SECTIONS, VERSION, read_report_json
+from orbitlens.reporting.gather import gather
+from orbitlens.reporting.inputs import ReportOptions
+from orbitlens.reporting.orbits import principal_positions, spread_out
+from orbitlens.reporting.page import render
+from small_llama import run
+
+TINY = ReportOptions(max_tokens=32, context=8, samples=6, permutations=2, flows=0, controls=0)
+
+
+class Reader(HTMLParser):
+    """Collects the texts of a page, by the section they are in."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.section, self.texts, self.values, self.scripts = "", {}, {}, 0
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        if tag == "section":
+            self.section = given["id"]
+        self.scripts += tag == "script"
+        if "data-v" in given:
+            self.values.setdefault(self.section, set()).add(float(given["data-v"]))
+
+    def handle_data(self, data):
+        self.texts[self.section] = self.texts.get(self.section, "") + data
+
+
+def refused(*arguments):
+    result = CliRunner().invoke(app, ["report", *map(str, arguments)])
+    assert isinstance(result.exception, OrbitlensError), (result.output, result.exception)
+    return str(result.exception)
+
+
+# --- data and JSON ---
+
+
+def test_json_comes_back_the_same_from_a_file_and_from_the_page_itself(
+    report_data, page_file, tmp_path
+):
+    data = report_data.to_json()
+    file = tmp_path / "report.json"
+    file.write_text(json.dumps(data))
+    assert read_report_json(file) == data
+    assert read_report_json(page_file) == data
+    assert render(read_report_json(page_file)) == page_file.read_text(encoding="utf-8")
+
+
+def test_every_result_is_there_for_a_decoder(report_data):
+    model = report_data.models[0]
+    assert not dict(model.missing)
+    assert model.scan["layers"][0]["heads"][0]["data_aware"] is not None
+    assert len(model.trace["twin"]["layers"]) == len(model.shuffled["layers"]) == 3
+    assert len(model.flows) == 3
+    assert len(model.orbits.positions) == 4  # the input and three layers
+
+
+def test_the_sentences_carry_the_numbers_of_the_results(report_data):
+    model = report_data.models[0]
+    heads = [head for layer in model.scan["layers"] for head in layer["heads"]]
+    spread = sum(head["tendency"] == "spreads" for head in heads)
+    assert f"{spread} of {len(heads)} heads spread" in model.words[0]
+    assert any(text.startswith("What is uncertain:") for text in model.words)
+    assert any("inputs are random" in text for text in model.words)
+
+
+def test_what_a_vision_model_has_not_is_said(report_data):
+    assert "images" in report_data.models[1].missing["shuffled"]
+    assert any("noise" in note for note in report_data.models[1].notes)
+
+
+def test_the_flow_of_the_most_gathering_and_the_most_spreading_head_is_there(report_data):
+    model = report_data.models[0]
+    places = {
+        (layer["layer"], head["head"]): head["expansion_index"]
+        for layer in model.scan["layers"]
+        for head in layer["heads"]
+    }
+    shown = {(flow.layer, flow.head) for flow in model.flows}
+    assert {min(places, key=places.get), max(places, key=places.get)} <= shown
+
+
+def test_a_part_that_fails_leaves_a_report_that_says_so(model_folder, monkeypatch):
+    def fail(*_, **__):
+        raise InputError("the machine ran out of memory")
+
+    monkeypatch.setattr(measured, "traced", fail)
+    monkeypatch.setattr(gathering, "audit", fail)
+    data = gather([model_folder("gpt2")], TINY).to_json()
+    read = Reader(render(data))
+    for section in ("depth", "agreement", "order", "slices"):
+        assert "Not here: the machine ran out of memory" in read.texts[section]
+    assert "Not here" not in read.texts["heads"]
+
+
+def test_a_model_that_cannot_run_is_still_scanned(model_folder):
+    data = gather([model_folder("whisper")], TINY).to_json()
+    read = Reader(render(data))
+    assert "hears sound" in read.texts["orbits"]
+    assert "Not here" not in read.texts["heads"]
+
+
+@pytest.mark.parametrize("name", ["albert", "t5"])
+def test_encoders_shared_layers_and_two_stacks_have_a_report(model_folder, name):
+    data = gather([model_folder(name)], TINY)
+    model, read = data.models[0], Reader(render(data.to_json()))
+    assert model.trace is not None and model.orbits is not None
+    assert set(SECTIONS) <= set(read.texts)
+
+
+# --- orbits ---
+
+
+def test_tokens_in_a_plane_keep_their_distances(generator):
+    angles = torch.rand(4, 6, generator=generator, dtype=torch.float64) * 6.28
+    plane = torch.stack([angles.cos(), angles.sin()], dim=-1)
+    turn, _ = torch.linalg.qr(torch.randn(7, 7, generator=generator, dtype=torch.float64))
+    places, explained = principal_positions(plane @ turn[:2])
+    before = torch.cdist(plane.reshape(-1, 2), plane.reshape(-1, 2))
+    after = torch.cdist(places.reshape(-1, 3), places.reshape(-1, 3))
+    assert torch.allclose(before, after, atol=1e-9)
+    assert explained.tolist()[2] < 1e-20
+    assert sum(explained.tolist()) == pytest.approx(1)
+
+
+def test_length_does_not_move_a_token(generator):
+    x = torch.randn(3, 5, 4, generator=generator, dtype=torch.float64)
+    longer = x * torch.rand(3, 5, 1, generator=generator, dtype=torch.float64).add(0.5)
+    assert torch.allclose(principal_positions(x)[0].abs(), principal_positions(longer)[0].abs())
+
+
+def test_few_of_many_keep_both_ends():
+    assert spread_out(100, 5)[0] == 0
+    assert spread_out(100, 5)[-1] == 99
+    assert len(spread_out(100, 5)) == 5
+
+
+# --- the page as text ---
+
+
+def test_tables_carry_the_values_of_the_json(report_data, page_file):
+    read = Reader(page_file.read_text(encoding="utf-8"))
+    for model in report_data.to_json()["models"]:
+        layers = model["trace"]["layers"]
+        for part in ("attention", "mlp", "norm"):
+            assert {x[part]["measured_log_change"] for x in layers} <= read.values["depth"]
+        assert {v for x in layers for v in x["metrics"].values()} <= read.values["depth"]
+        assert {x["attention"]["predicted_log_change"] for x in layers} <= read.values["agreement"]
+        heads = [h for x in model["scan"]["layers"] for h in x["heads"]]
+        assert {h["expansion_index"] for h in heads} <= read.values["heads"]
+        cell = model["audit"]["cells"][model["audit"]["model"]["own_cell"]]
+        value = cell["mean_js_bits"]
+        assert (cell["mean_relative_change"] if value is None else value) in read.values["order"]
+        assert {c["value"] for c in model["audit"]["checks"]} <= read.values["trust"]
+
+
+def test_a_hostile_name_or_token_stays_text(hostile_json):
+    page = render(hostile_json)
+    assert Reader(page).scripts == 3
+    assert "<img src=x" not in page
+
+
+def test_the_page_names_nothing_elsewhere(page_file):
+    page = page_file.read_text(encoding="utf-8")
+    own = page.partition("<script>")[0]
+    assert "http:" not in own and "https:" not in own
+
+
+# --- the command ---
+
+
+def test_the_command_writes_page_and_json_and_draws_them_anew(model_folder, tmp_path):
+    page, data, again = (tmp_path / name for name in ("a.html", "a.json", "b.html"))
+    small = ["--max-tokens", "32", "--context", "8", "--samples", "6", "--permutations", "2"]
+    result = CliRunner().invoke(
+        app,
+        ["report", model_folder("gpt2"), "-o", str(page), "--json", str(data), "--flows", "0",
+         "--controls", "0", *small],
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert all(len(line) <= 80 for line in result.output.splitlines())
+    result = CliRunner().invoke(app, ["report", "--data", str(data), "-o", str(again)])
+    assert result.exit_code == 0, result.output
+    assert again.read_bytes() == page.read_bytes()
+
+
+def test_what_is_no_model_or_no_place_is_refused(model_folder, tmp_path):
+    assert "no model" in refused("-o", tmp_path / "r.html")
+    assert "nowhere" in refused(tmp_path / "nowhere", "-o", tmp_path / "r.html")
+    assert "cannot be written" in refused(model_folder("gpt2"), "-o", tmp_path / "no" / "r.html")
+    assert "cannot be written" in refused(model_folder("gpt2"), "-o", tmp_path)
+    assert "--context 1" in refused(model_folder("gpt2"), "--context", 1, "-o", tmp_path / "r.html")
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_broken_data_are_refused_and_an_old_page_stays(report_data, tmp_path):
+    page, file = tmp_path / "r.html", tmp_path / "r.json"
+    page.write_text("old")
+    whole = report_data.to_json()
+    lost = json.loads(json.dumps(whole))
+    del lost["models"][0]["scan"]["layers"][0]["heads"]
+    cases = {
+        "not JSON": "{",
+        "no orbitlens report": "[1]",
+        f"version {VERSION + 1}": json.dumps({**whole, "version": VERSION + 1}),
+        "missing": json.dumps({**whole, "models": [{"name": "x"}]}),
+        "broken": json.dumps(lost),
+    }
+    for words, text in cases.items():
+        file.write_text(text)
+        assert words in refused("--data", file, "-o", page)
+    assert "cannot be read" in refused("--data", tmp_path / "none.json", "-o", page)
+    assert page.read_text() == "old"
+
+
+@pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("out of memory")])
+def test_running_out_of_memory_leaves_a_report_that_says_so(model_folder, monkeypatch, error):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(measured, "traced", fail)
+    monkeypatch.setattr(gathering, "audit", fail)
+    model = gather([model_folder("gpt2")], TINY).models[0]
+    assert model.scan is not None
+    for part in ("trace", "audit"):
+        assert "ran out of memory" in model.missing[part]
+        assert "--max-tokens" in model.missing[part]
+
+
+def test_a_bug_in_a_part_is_not_hidden(model_folder, monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(measured, "traced", fail)
+    with pytest.raises(RuntimeError, match="a bug"):
+        gather([model_folder("gpt2")], TINY)
+
+
+def test_bad_input_ends_with_exit_code_2_and_one_line(tmp_path):
+    (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "text").write_text("no model")
+    out = tmp_path / "r.html"
+    for arguments in (
+        ("--data", tmp_path / "broken.json", "-o", out),
+        (tmp_path / "text", "-o", out),
+        (tmp_path, "-o", out),
+        (tmp_path, "-o", tmp_path / "no" / "r.html"),
+        (tmp_path, "--text", tmp_path / "none.txt", "-o", out),
+    ):
+        outcome = run("report", *arguments)
+        assert (outcome.code, outcome.out) == (2, ""), arguments
+        assert outcome.err.startswith("orbitlens: ")
+        assert "Traceback" not in outcome.err
+    assert not out.exists()
+
+
+def test_a_page_that_cannot_be_finished_leaves_the_old_one(report_data, tmp_path, monkeypatch):
+    page, data = tmp_path / "r.html", tmp_path / "r.json"
+    page.write_text("old")
+    data.write_text(json.dumps(report_data.to_json()))
+
+    def full(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("pathlib.Path.replace", full)
+    assert "no space left" in refused("--data", data, "-o", page)
+    assert page.read_text() == "old"
+    assert {file.name for file in tmp_path.iterdir()} == {"r.html", "r.json"}
+
+
+def test_bands_span_the_runs_of_a_control(report_data):
+    model = report_data.models[0]
+    band = model.bands["twin"]
+    assert band.runs == 2
+    first = [layer["attention"]["measured_log_change"] for layer in model.trace["twin"]["layers"]]
+    for value, (low, high) in zip(first, band.parts["attention"], strict=True):
+        assert low <= value <= high
+    assert "shuffled" not in report_data.models[1].bands
+
+
+def test_names_that_are_alike_are_told_apart(report_data):
+    assert gathering._names(["a/x", "b/x", "c/y"]) == ["x (1)", "x (2)", "y"]
+    assert replace(report_data).version == VERSION
