@@ -1,0 +1,153 @@
+"""A live torch module as a `TensorSource`: weights read in place, also while they are trained.
+
+Enters: a transformers model in memory. Leaves: a `Checkpoint` with the names, shapes and config
+that `save_pretrained` would write. Nothing is copied: a tensor is read as it is at that moment.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from orbitlens.checkpoint.build import build_architecture
+from orbitlens.checkpoint.opened import Checkpoint
+from orbitlens.checkpoint.source import TensorInfo
+from orbitlens.errors import CheckpointError, InputError
+
+HEADER = "live module"  # stands where a file's name would
+SPELLED = {  # as safetensors spells types
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+}
+FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+
+
+class LiveSource:
+    """The tensors of a module, under the names that `save_pretrained` would give them."""
+
+    def __init__(self, module: nn.Module) -> None:
+        """List the tensors of `module`; none is read."""
+        self._module = unwrapped(module)
+        tensors = _untied(self._module)
+        outlines = {name: torch.empty_like(t, device="meta") for name, t in tensors.items()}
+        stored = _as_saved(self._module, outlines)
+        names = {id(outline): name for name, outline in outlines.items()}
+        self._name_of = {file_name: names.get(id(t)) for file_name, t in stored.items()}
+        self._tensors = {name: _info(t) for name, t in stored.items()}
+
+    @property
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        """Every tensor's name and description."""
+        return self._tensors
+
+    @property
+    def header_sha256(self) -> Mapping[str, str]:
+        """SHA-256 of all names, shapes and types; values change while a module is trained."""
+        header = [(name, info.shape, info.dtype) for name, info in sorted(self._tensors.items())]
+        return {HEADER: hashlib.sha256(json.dumps(header).encode()).hexdigest()}
+
+    def read(self, name: str) -> Tensor:
+        """Return one tensor as it is now, on the CPU; where it is there already, without a copy."""
+        value = self._value(name)
+        if value.dtype not in FLOATS:
+            raise CheckpointError(
+                f"tensor {name!r} of the module is {value.dtype}, not floating point. "
+                "Load the model without quantisation."
+            )
+        if value.device.type == "meta":
+            raise CheckpointError(
+                f"tensor {name!r} of the module has no data (it is offloaded or not loaded yet). "
+                "Load the model into memory first."
+            )
+        return value.to("cpu")
+
+    def _value(self, name: str) -> Tensor:
+        own = self._name_of[name]
+        values = {key: value.detach() for key, value in _state(self._module).items()}
+        if own is not None:
+            return values[own]
+        # Part of a tensor that files keep in pieces (experts of a mixture).
+        return _as_saved(self._module, {key: values[key] for key in _untied(self._module)})[name]
+
+
+def checkpoint_of_module(module: nn.Module, *, name: str | None = None) -> Checkpoint:
+    """Return a live transformers model as a checkpoint.
+
+    Args:
+        module: the model; wrappers for parallel training or compilation are looked through.
+        name: what results call it; by default the name in its config, or its class's.
+
+    Raises:
+        InputError: the module has no config that says what it is.
+        UnknownFamilyError: no family describes it.
+    """
+    inner = unwrapped(module)
+    config = _config_of(inner)
+    shown = name or str(getattr(inner.config, "name_or_path", "") or type(inner).__name__)
+    source = LiveSource(inner)
+    architecture = build_architecture(config, source, shown)
+    return Checkpoint(path=shown, architecture=architecture, source=source, config=config)
+
+
+def unwrapped(module: nn.Module) -> Any:  # noqa: ANN401 - a model of transformers
+    """Return the model inside wrappers for parallel training or compilation."""
+    inner = module._modules.get("_orig_mod")  # of torch.compile
+    if inner is None and not hasattr(module, "config"):
+        inner = module._modules.get("module")  # of DataParallel and its kin
+    return module if inner is None else unwrapped(inner)
+
+
+def _config_of(module: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Return the config as `save_pretrained` would write it."""
+    config = getattr(module, "config", None)
+    if config is None or not hasattr(config, "to_json_string"):
+        raise InputError(
+            f"a {type(module).__name__} has no transformers config, so nothing says where its "
+            "attention weights are. Give a transformers model, or a checkpoint's folder."
+        )
+    written: dict[str, Any] = json.loads(config.to_json_string())
+    return written | {"architectures": [type(module).__name__]}
+
+
+def _state(module: nn.Module) -> dict[str, Tensor]:
+    state = module.state_dict(keep_vars=True)
+    return {name: value for name, value in state.items() if isinstance(value, Tensor)}
+
+
+def _untied(module: nn.Module) -> dict[str, Tensor]:
+    """Return the module's tensors, each once: of tied ones the name that files keep."""
+    ignored = set(getattr(module, "_keys_to_ignore_on_save", None) or ())
+    tied = set(getattr(module, "all_tied_weights_keys", None) or ())
+    kept: dict[int, str] = {}
+    state = {name: t for name, t in _state(module).items() if name not in ignored}
+    for name, tensor in state.items():
+        other = kept.get(id(tensor))
+        if other is None or (other in tied and name not in tied):
+            kept[id(tensor)] = name
+    return {name: state[name] for name in kept.values()}
+
+
+def _as_saved(module: Any, state: dict[str, Tensor]) -> dict[str, Tensor]:  # noqa: ANN401
+    """Return tensors under the names of files, where transformers' modules have others."""
+    try:
+        from transformers.core_model_loading import revert_weight_conversion
+    except ImportError:  # without it no model of transformers is in memory either
+        return state
+    if not hasattr(module, "save_pretrained"):
+        return state
+    return dict(revert_weight_conversion(module, state))
+
+
+def _info(tensor: Tensor) -> TensorInfo:
+    return TensorInfo(
+        shape=tuple(tensor.shape),
+        dtype=SPELLED.get(tensor.dtype, str(tensor.dtype).removeprefix("torch.")),
+        n_bytes=tensor.numel() * tensor.element_size(),
+    )
