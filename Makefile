@@ -14,7 +14,7 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
 INSTALL := $(PIP) install --quiet --no-build-isolation -c $(PINS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types layers docs serve bench benchflow pictures format pins clean
+.PHONY: help demo test check lint types layers docs generated serve bench benchflow pictures format pins clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1@\2/' | tr '@' '\t' | expand -t 16
@@ -41,9 +41,14 @@ layers: $(VENV)/.dev
 	@echo "import-linter: layers"
 	@$(BIN)/lint-imports --no-logo
 
-docs: $(VENV)/.dev  ## build the documentation into site/
+docs: $(VENV)/.dev  ## check that the documentation is current, and build it into site/
+	@echo "docs/generate.py: examples run, and what pages show is current"
+	@HF_HUB_OFFLINE=1 $(BIN)/python docs/generate.py --check
 	@echo "mkdocs: strict build"  # never with --quiet: it drops the warnings that --strict counts
 	@$(MKDOCS) build --strict
+
+generated: $(VENV)/.dev  ## run the documentation's examples, and write what they print into its pages
+	@HF_HUB_OFFLINE=1 $(BIN)/python docs/generate.py
 
 serve: $(VENV)/.dev  ## preview the documentation while editing it
 	@$(MKDOCS) serve
