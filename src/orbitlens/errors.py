@@ -21,6 +21,10 @@ class InputError(OrbitlensError):
     """An argument is out of range or does not fit the checkpoint it is used on."""
 
 
+class ResultError(InputError):
+    """A saved result is of another kind or a newer format, or damaged."""
+
+
 class MissingPackageError(OrbitlensError):
     """An optional package is needed for what was asked."""
 

@@ -1,0 +1,29 @@
+"""The optional package behind `plot()`, and the look that all its figures share.
+
+Orange spreads, blue gathers: told apart by every kind of colour vision (Okabe and Ito, 2008).
+"""
+
+from typing import Any
+
+from orbitlens.errors import MissingPackageError
+
+SPREAD, GATHER = "#D55E00", "#0072B2"
+INK, MUTED, GREY, GRID = "#22262E", "#636A75", "#5B6675", "#E3E6EA"
+LOOK = {
+    "template": "plotly_white",
+    "font": {"color": INK},
+    "margin": {"l": 60, "r": 20, "t": 60, "b": 50},
+}
+
+
+def graph_objects() -> Any:  # noqa: ANN401 - plotly ships no types
+    """Return plotly's module of figures.
+
+    Raises:
+        MissingPackageError: plotly is not installed.
+    """
+    try:
+        import plotly.graph_objects
+    except ImportError as error:
+        raise MissingPackageError("plot() needs plotly: pip install 'orbitlens[plot]'") from error
+    return plotly.graph_objects
