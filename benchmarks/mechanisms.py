@@ -19,8 +19,8 @@ from agreement import short
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.checkpoint.zoo import zoo_names, zoo_path
 from orbitlens.files import write_whole
-from orbitlens.lab.by_hand import induction_by_hand
 from orbitlens.orbit import OrbitConfig, OrbitForCausalLM
+from orbitlens.orbit.by_hand import induction_by_hand
 from orbitlens.running.inputs import Limits, id_batches, n_positions, read_text, text_contexts
 from orbitlens.running.loading import fresh_twin, load_model, quiet_transformers
 from orbitlens.scanning.scan_result import plain

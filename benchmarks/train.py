@@ -29,7 +29,8 @@ from _timing import machine, time_in_turns
 
 from orbitlens.lab.sweep import read_sweep, run_sweep
 from orbitlens.lab.training import build_model, rate_at, run_config, task_of, train, training_batch
-from orbitlens.orbit.config import NEEDS_POSITION, REFINEMENTS
+from orbitlens.orbit.checks import NEEDS_POSITION
+from orbitlens.orbit.switches import SWITCHES
 from orbitlens.running.loading import quiet_transformers
 from orbitlens.running.workers import local_workers
 
@@ -156,7 +157,7 @@ def step_job(config, task):
 
 def refinements(steps):
     jobs, pairs = {}, {}
-    for name in REFINEMENTS:
+    for name in SWITCHES["refinement"].values:
         for position in NEEDS_POSITION.get(name, ("learned", "rotary")):
             if position not in {"learned", "rotary"}:
                 continue

@@ -23,7 +23,7 @@ from orbitlens.lab.run_state import LOG, MODEL, RESULT
 from orbitlens.lab.tasks.text import TextTask
 from orbitlens.lab.tokenizer import character_tokenizer
 from orbitlens.lab.training import Tick, train
-from orbitlens.orbit.model import OrbitForCausalLM
+from orbitlens.orbit import OrbitForCausalLM
 
 POSITIONS = ("none", "learned", "rotary", "alibi")
 RECIPE: dict[str, Any] = {

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-import orbitlens
+import orbitlens.orbit
 from orbit_models import tiny, token_ids
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.errors import CheckpointError
@@ -128,14 +128,14 @@ def test_the_table_of_positions_is_found(tmp_path):
         assert torch.equal(table, model.model.embed_positions.weight)
 
 
-def test_a_model_is_loaded_where_nothing_has_imported_the_lab(tmp_path, monkeypatch):
+def test_a_model_is_loaded_where_nothing_has_imported_its_classes(tmp_path, monkeypatch):
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     tiny().save_pretrained(tmp_path)
     monkeypatch.delitem(CONFIG_MAPPING._extra_content, "orbit")
     # Importing again sets the attribute of the parent package too: both are put back.
-    monkeypatch.setattr(orbitlens, "lab", sys.modules["orbitlens.lab"])
-    monkeypatch.delitem(sys.modules, "orbitlens.lab")
+    monkeypatch.setattr(orbitlens.orbit, "auto", sys.modules["orbitlens.orbit.auto"])
+    monkeypatch.delitem(sys.modules, "orbitlens.orbit.auto")
     for task in ("declared", "base", "causal-lm"):
         model, _ = load_model(tmp_path, task=task)
         assert type(model).__name__ == ("OrbitModel" if task == "base" else "OrbitForCausalLM")

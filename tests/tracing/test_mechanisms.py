@@ -10,7 +10,7 @@ import torch
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.checkpoint.zoo import zoo_path
 from orbitlens.errors import InputError
-from orbitlens.lab.by_hand import induction_by_hand
+from orbitlens.orbit.by_hand import induction_by_hand
 from orbitlens.running.inputs import Limits, id_batches, read_text, text_contexts
 from orbitlens.running.loading import fresh_twin, load_model
 from orbitlens.scanning.scan_result import plain

@@ -17,6 +17,7 @@ from orbitlens.cli.output import (
     stdout,
     write_json,
 )
+from orbitlens.cli.switch_options import with_switches
 from orbitlens.errors import InputError, MissingPackageError
 
 if TYPE_CHECKING:
@@ -35,37 +36,12 @@ FileOption = Annotated[
 ]
 
 
+@with_switches
 def train(
     task: Annotated[
         str, typer.Argument(metavar="TASK", help="addition, copy, sort, text, digits, ...")
     ],
-    position: Annotated[
-        str | None,
-        typer.Option(metavar="KIND", help="none, learned, sinusoidal, rotary, alibi or t5."),
-    ] = None,
-    mask: Annotated[str | None, typer.Option(metavar="MASK", help="causal or full.")] = None,
-    residual: Annotated[
-        str | None,
-        typer.Option(metavar="WHICH", help="all, none, attention, mlp, or layers such as 0,2."),
-    ] = None,
-    norm: Annotated[
-        str | None, typer.Option(metavar="PLACE", help="pre, post, peri or none.")
-    ] = None,
-    refinement: Annotated[
-        str | None, typer.Option(metavar="NAME", help="none, guard, anti, aligned, ...")
-    ] = None,
-    attention: Annotated[
-        str | None, typer.Option(metavar="KIND", help="softmax, plastic or separable.")
-    ] = None,
-    stem: Annotated[
-        str | None, typer.Option(metavar="KIND", help="Of images: patch or conv.")
-    ] = None,
-    modulation: Annotated[
-        str | None, typer.Option(metavar="KIND", help="Of images: none, token-norm, moto, ...")
-    ] = None,
-    token_prop: Annotated[
-        float | None, typer.Option(metavar="W", help="Of images: weight of pixels in the loss.")
-    ] = None,
+    switches: dict[str, Any],
     layers: Annotated[int | None, typer.Option(metavar="L", help="Number of layers.")] = None,
     heads: Annotated[int | None, typer.Option(metavar="H", help="Heads a layer.")] = None,
     width: Annotated[int | None, typer.Option(metavar="D", help="Width of the model.")] = None,
@@ -85,16 +61,6 @@ def train(
 ) -> None:
     """Train a small model on a task and judge it on examples it has not seen."""
     given = {
-        "task": task,
-        "position": position,
-        "mask": mask,
-        "residual": _residual(residual),
-        "norm": norm,
-        "refinement": refinement,
-        "attention": attention,
-        "stem": stem,
-        "modulation": modulation,
-        "token_prop": token_prop,
         "layers": layers,
         "heads": heads,
         "width": width,
@@ -104,7 +70,7 @@ def train(
         "file": None if file is None else str(file),
     }
     chosen = {name: value for name, value in given.items() if value is not None}
-    _train(chosen | _settings(settings), seeds, out, tracker, json_file)
+    _train({"task": task} | switches | chosen | _settings(settings), seeds, out, tracker, json_file)
 
 
 def _train(
@@ -195,27 +161,20 @@ def sweep(
 # --- what arguments mean ---------------------------------------------------------------------
 
 
-def _residual(text: str | None) -> str | list[int] | None:
-    """Read "0,2" as these two layers; anything else is a name."""
-    if text is None or not all(part.strip().isdecimal() for part in text.split(",")):
-        return text
-    return [int(part) for part in text.split(",")]
-
-
 def _settings(pairs: list[str] | None) -> dict[str, Any]:
     """Read "steps=100" as TOML does; what is no TOML value is a word."""
     import tomllib
 
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for pair in pairs or []:
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
             raise InputError(f"--set {pair!r}: expected NAME=VALUE, such as digits=2.")
         try:
-            found[name.strip()] = tomllib.loads(f"value = {value}")["value"]
+            settings[name.strip()] = tomllib.loads(f"value = {value}")["value"]
         except tomllib.TOMLDecodeError:
-            found[name.strip()] = value
-    return found
+            settings[name.strip()] = value
+    return settings
 
 
 def _title(settings: dict[str, Any]) -> str:

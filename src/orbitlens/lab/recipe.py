@@ -12,8 +12,8 @@ from orbitlens.lab.judging import full_columns
 from orbitlens.lab.run import RunConfig, run_hash, task_of
 from orbitlens.lab.tasks import Batch, Task, cut_at
 from orbitlens.lab.tasks.base import SPLITS, stream_seed
+from orbitlens.orbit import OrbitForCausalLM, OrbitForImageClassification
 from orbitlens.orbit.config import OrbitConfig
-from orbitlens.orbit.model import OrbitForCausalLM, OrbitForImageClassification
 
 
 def orbit_config(config: RunConfig, task: Task) -> OrbitConfig:

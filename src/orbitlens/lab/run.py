@@ -16,32 +16,10 @@ from typing import Any
 
 from orbitlens.errors import InputError
 from orbitlens.lab.tasks import Task, build_task, check_options, task_options
+from orbitlens.orbit.switches import SWITCHES, Switches
 
 VERSION = 1  # of the trainer; another version trains anew
-SWITCHES = (
-    "position",
-    "rotary_base",
-    "rotary_fraction",
-    "mask",
-    "residual",
-    "norm",
-    "norm_kind",
-    "mlp",
-    "activation",
-    "shared_layers",
-    "refinement",
-    "penalty_weight",
-    "attention",
-    "decay",
-    "axes",
-    "stem",
-    "modulation",
-    "token_prop",
-)
-# Settings that came later. At their defaults they change nothing, not even a run's hash.
-LATER = ("attention", "decay", "axes", "stem", "modulation", "token_prop")
-
-# What a task is trained with where nothing else is said and the defaults below do not suit it.
+# Settings of tasks that the defaults below do not suit.
 RECIPES: dict[str, dict[str, Any]] = {
     "text": {"batch": 32, "steps": 1500},
     "digits": {"batch": 64, "steps": 600},
@@ -49,29 +27,11 @@ RECIPES: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig:
+class RunConfig(Switches):
     """One run: task, switches of the model, its size, and how it is trained."""
 
     task: str = "addition"
     options: Mapping[str, int | str | bool | None] = field(default_factory=dict)  # of the task
-    position: str = "learned"
-    rotary_base: float = 10000.0
-    rotary_fraction: float = 1.0
-    mask: str = "causal"
-    residual: str | tuple[int, ...] = "all"
-    norm: str = "pre"
-    norm_kind: str = "layer"
-    mlp: bool = True
-    activation: str = "gelu"
-    shared_layers: bool = False
-    refinement: str = "none"
-    penalty_weight: float = 1.0
-    attention: str = "softmax"
-    decay: float = 1.0
-    axes: str = "columns-rows"
-    stem: str = "patch"
-    modulation: str = "none"
-    token_prop: float = 0.0
     layers: int = 3
     heads: int = 4
     width: int = 64
@@ -88,9 +48,11 @@ class RunConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse values of the wrong kind or out of range; the model's own config does the rest."""
+        """Refuse values of the wrong kind or out of range; pairs are the model's own to check."""
         for setting in fields(self):
             _check_kind(setting.name, getattr(self, setting.name))
+        for name, switch in SWITCHES.items():
+            switch.check(getattr(self, name))
         for name in ("layers", "heads", "width", "steps", "batch", "judged"):
             _check_least(name, getattr(self, name), 1)
         for name in ("inner", "warmup", "seed", "weight_decay"):
@@ -102,10 +64,8 @@ class RunConfig:
     @property
     def switches(self) -> dict[str, Any]:
         """The switches of the model, as its config takes them."""
-        found = {name: getattr(self, name) for name in SWITCHES}
-        if isinstance(self.residual, tuple):
-            found["residual"] = list(self.residual)
-        return found
+        chosen = {name: getattr(self, name) for name in SWITCHES}
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in chosen.items()}
 
     @property
     def adds_loss(self) -> bool:
@@ -114,18 +74,17 @@ class RunConfig:
 
     def to_json(self) -> dict[str, Any]:
         """Return the config as plain data."""
-        return asdict(self) | {"options": dict(self.options), "residual": self.switches["residual"]}
+        return asdict(self) | {"options": dict(self.options)} | self.switches
 
 
-KINDS: dict[str, tuple[type, ...]] = {
-    "options": (Mapping,),
-    "residual": (str, tuple),
-    **{
-        setting.name: {int: (int,), float: (float, int), str: (str,), bool: (bool,)}[setting.type]
-        for setting in fields(RunConfig)
-        if isinstance(setting.type, type) and setting.name not in {"options", "residual"}
-    },
+_OF_TYPES: dict[Any, tuple[type, ...]] = {
+    int: (int,),
+    float: (float, int),
+    str: (str,),
+    bool: (bool,),
+    str | tuple[int, ...]: (str, tuple),
 }
+KINDS = {each.name: _OF_TYPES.get(each.type, (Mapping,)) for each in fields(RunConfig)}
 
 
 def _check_kind(name: str, value: object) -> None:
@@ -162,9 +121,9 @@ def run_config(settings: Mapping[str, Any]) -> RunConfig:
                 f"the setting {name!r} is unknown.{hint} Known: {', '.join(sorted(names))}; of the "
                 f"task: {', '.join(known)}."
             )
-    if isinstance(given.get("residual"), list):
-        given["residual"] = tuple(given["residual"])
     for name, value in given.items():
+        if isinstance(value, list) and tuple in KINDS[name]:
+            value = given[name] = tuple(value)
         _check_kind(name, value)
         if float in KINDS[name] and type(value) is int:  # a file may say 1 and mean 1.0
             given[name] = float(value)
@@ -190,8 +149,8 @@ def run_hash(config: RunConfig) -> str:
     """Return the name of a run's folder: a hash of all that its weights depend on."""
     what = config.to_json() | {"task": task_of(config).name}
     del what["options"]  # the task's name says them, and a file's content
-    for name in LATER:
-        if what[name] == getattr(RunConfig, name):
+    for name, switch in SWITCHES.items():
+        if switch.later and what[name] == switch.default:
             del what[name]
     text = json.dumps([VERSION, what], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

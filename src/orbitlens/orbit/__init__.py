@@ -1,21 +1,25 @@
-"""The lab: small transformers with any mechanism switched on or off, trained side by side.
+"""One small transformer whose every mechanism is a switch, as transformers has its models.
 
-Importing it makes the `Auto*` classes of transformers know the architecture "orbit".
+Taking a class from here makes the `Auto*` classes of transformers know the architecture "orbit".
+`switches.py` declares the switches and needs neither torch nor transformers.
 """
 
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForCausalLM,
-    AutoModelForImageClassification,
-)
+from typing import TYPE_CHECKING, Any
 
-from orbitlens.orbit.config import OrbitConfig
-from orbitlens.orbit.model import OrbitForCausalLM, OrbitForImageClassification, OrbitModel
-
-AutoConfig.register("orbit", OrbitConfig, exist_ok=True)
-AutoModel.register(OrbitConfig, OrbitModel, exist_ok=True)
-AutoModelForCausalLM.register(OrbitConfig, OrbitForCausalLM, exist_ok=True)
-AutoModelForImageClassification.register(OrbitConfig, OrbitForImageClassification, exist_ok=True)
+if TYPE_CHECKING:
+    from orbitlens.orbit.auto import (
+        OrbitConfig,
+        OrbitForCausalLM,
+        OrbitForImageClassification,
+        OrbitModel,
+    )
 
 __all__ = ["OrbitConfig", "OrbitForCausalLM", "OrbitForImageClassification", "OrbitModel"]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - one of the classes above
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from orbitlens.orbit import auto
+
+    return getattr(auto, name)

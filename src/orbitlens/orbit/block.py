@@ -13,10 +13,22 @@ from torch.nn import functional
 from transformers import Cache
 
 from orbitlens.orbit.attention import Frame, Given, OrbitAttention
-from orbitlens.orbit.config import OrbitConfig, residual_plan
+from orbitlens.orbit.config import OrbitConfig
 
 BatchTokens = Float[Tensor, "batch tokens d_model"]
 USED = {"pre": ("norm",), "peri": ("norm", "out_norm"), "post": ("post_norm",), "none": ()}
+
+
+def residual_plan(config: OrbitConfig) -> tuple[tuple[bool, bool], ...]:
+    """Return for every layer whether the sums behind attention and behind the MLP are kept."""
+    n_layers = config.num_hidden_layers
+    if isinstance(config.residual, list):
+        return tuple(
+            (layer in config.residual, layer in config.residual) for layer in range(n_layers)
+        )
+    kept = {"all": (True, True), "none": (False, False)}
+    kept |= {"attention": (True, False), "mlp": (False, True)}
+    return (kept[config.residual],) * n_layers
 
 
 def make_norm(config: OrbitConfig, *, gain: bool = True) -> nn.Module:

@@ -18,8 +18,8 @@ from orbitlens.running.workers import torch_threads
 
 SMALL_MODEL = 5_000_000  # parameters
 # Architectures of orbitlens itself. Their modules make themselves known to transformers; named
-# here and imported when a file asks for them, as they lie above this one.
-OWN = {"orbit": "orbitlens.orbit"}
+# here and imported when a file asks for them.
+OWN = {"orbit": "orbitlens.orbit.auto"}
 Task = Literal["declared", "base", "causal-lm"]
 
 

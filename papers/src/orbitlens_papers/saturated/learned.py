@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from orbitlens.orbit import OrbitConfig, OrbitForCausalLM
-from orbitlens.orbit.model import IGNORED
+from orbitlens.orbit.language import IGNORED
 from orbitlens_papers import estimate
 from orbitlens_papers.bench import Bench
 from orbitlens_papers.claim import Outcome

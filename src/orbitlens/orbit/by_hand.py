@@ -14,7 +14,7 @@ one. Without the first layer's output the second has nothing to match: the negat
 import torch
 
 from orbitlens.orbit.config import OrbitConfig
-from orbitlens.orbit.model import OrbitForCausalLM
+from orbitlens.orbit.language import OrbitForCausalLM
 
 NATS = 40.0  # by which the right token is preferred: softmax is one-hot to rounding
 LOGIT = 30.0  # of the answer
@@ -28,7 +28,7 @@ def induction_by_hand(
     Args:
         n_tokens: size of the vocabulary.
         n_positions: longest sequence.
-        copies: whether the first layer writes what it found; False is the control.
+        copies: whether the first layer writes the preceding token; False is the control.
     """
     width = 3 * n_tokens + n_positions
     config = OrbitConfig(

@@ -1,7 +1,7 @@
-"""OrbitModel: a small transformer whose mechanisms are switches, as transformers has its models.
+"""OrbitModel: the stack of layers without a head, built from the switches of its config.
 
-Enters: token ids or images. Leaves: hidden states, logits, a loss: save and load, `Auto*` classes,
-generation with a cache and every command of orbitlens work on it as on any other model.
+Enters: token ids or images. Leaves: hidden states, and a cache where one is asked for. The heads on
+top of it are in `language.py` and `images.py`.
 """
 
 from typing import Any
@@ -10,12 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import DynamicCache, GenerationMixin, PreTrainedModel, initialization
-from transformers.modeling_outputs import (
-    BaseModelOutputWithPast,
-    CausalLMOutputWithPast,
-    ImageClassifierOutput,
-)
+from transformers import DynamicCache, PreTrainedModel, initialization
+from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from orbitlens.errors import InputError
 from orbitlens.orbit.block import OrbitBlock, make_norm
@@ -26,8 +22,6 @@ from orbitlens.orbit.patches import PatchEmbedding
 from orbitlens.orbit.position import SinusoidalPositions
 from orbitlens.orbit.refinements import FreeMatrices, HeadScalars
 from orbitlens.orbit.separable import LineSurroundings, SeparableBlock
-
-IGNORED = -100  # a target that is not judged
 
 
 class OrbitPreTrainedModel(PreTrainedModel):
@@ -222,104 +216,3 @@ class OrbitModel(OrbitPreTrainedModel):
             return table.weight[: call.n_tokens]
         places: Tensor = table(self.surroundings.query_ids(call, device))
         return places
-
-
-class OrbitForCausalLM(OrbitPreTrainedModel, GenerationMixin):
-    """The stack with a map to the vocabulary."""
-
-    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}  # noqa: RUF012
-
-    def __init__(self, config: OrbitConfig) -> None:
-        """Build the stack and the map."""
-        super().__init__(config)
-        self.model = OrbitModel(config)
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
-        self.post_init()
-
-    def forward(
-        self,
-        input_ids: Int[Tensor, "batch tokens"] | None = None,
-        attention_mask: Tensor | None = None,
-        labels: Int[Tensor, "batch tokens"] | None = None,
-        *,
-        targets: Int[Tensor, "batch tokens"] | None = None,
-        logits_to_keep: int | Tensor = 0,
-        **named: Any,  # noqa: ANN401 - of `OrbitModel.forward`
-    ) -> CausalLMOutputWithPast:
-        """Predict the next token at every position.
-
-        Args:
-            input_ids: tokens.
-            attention_mask: of `OrbitModel.forward`.
-            labels: the inputs themselves, as transformers has it: position i is judged on label
-                i + 1; -100 is not judged.
-            targets: what each position is judged on, in its own place; -100 is not judged. Only
-                judged positions get logits then, (judged, vocabulary): the way to train.
-            logits_to_keep: only the last so many positions, or these.
-            named: of `OrbitModel.forward`.
-        """
-        run = self.model(input_ids=input_ids, attention_mask=attention_mask, **named)
-        x = run.last_hidden_state
-        if targets is not None:
-            return self._judged(run, x, targets)
-        if not isinstance(logits_to_keep, int):
-            x = x[:, logits_to_keep]
-        elif logits_to_keep:
-            x = x[:, -logits_to_keep:]
-        logits = self.lm_head(x)
-        loss = None
-        if labels is not None:
-            loss = functional.cross_entropy(
-                logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=IGNORED
-            )
-        return _language_output(run, logits, loss)
-
-    def _judged(self, run: Any, x: Tensor, targets: Tensor) -> CausalLMOutputWithPast:  # noqa: ANN401
-        flat, wanted = x.flatten(0, 1), targets.flatten()
-        judged = wanted != IGNORED
-        if not judged.all():
-            flat, wanted = flat[judged], wanted[judged]
-        logits = self.lm_head(flat)
-        return _language_output(run, logits, functional.cross_entropy(logits, wanted))
-
-
-def _language_output(run: Any, logits: Any, loss: Any) -> CausalLMOutputWithPast:  # noqa: ANN401
-    return CausalLMOutputWithPast(
-        loss=loss,
-        logits=logits,
-        past_key_values=run.past_key_values,
-        hidden_states=run.hidden_states,
-        attentions=run.attentions,
-    )
-
-
-class OrbitForImageClassification(OrbitPreTrainedModel):
-    """The stack over patches, with a map from the class token to the classes."""
-
-    main_input_name = "pixel_values"
-
-    def __init__(self, config: OrbitConfig) -> None:
-        """Build the stack and the map."""
-        super().__init__(config)
-        if config.image_size is None:
-            raise InputError("image_size is missing: a model of images needs it, such as 8 or 28.")
-        self.model = OrbitModel(config)
-        self.classifier = nn.Linear(config.hidden_size, int(config.num_labels or 0))
-        self.post_init()
-
-    def forward(
-        self,
-        pixel_values: Float[Tensor, "batch channel height width"] | None = None,
-        labels: Int[Tensor, " batch"] | None = None,
-        **named: Any,  # noqa: ANN401 - of `OrbitModel.forward`
-    ) -> ImageClassifierOutput:
-        """Return the logits of each image, and the loss where labels are given."""
-        run = self.model(pixel_values=pixel_values, **named)
-        logits = self.classifier(run.last_hidden_state[:, 0])
-        loss: Any = None if labels is None else functional.cross_entropy(logits, labels)
-        return ImageClassifierOutput(
-            loss=loss,
-            logits=logits,
-            hidden_states=run.hidden_states,
-            attentions=run.attentions,
-        )

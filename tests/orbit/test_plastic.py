@@ -122,10 +122,10 @@ def test_a_cache_that_holds_keys_is_refused():
     [
         ({"attention": "linear"}, "attention 'linear' is unknown. Choose one of: softmax, plastic"),
         ({"attention": "plastic", "position": "alibi"}, "inside a softmax"),
-        ({"attention": "plastic", "refinement": "guard"}, "one of softmax attention"),
+        ({"attention": "plastic", "refinement": "guard"}, "needs softmax attention"),
         ({"attention": "plastic", "decay": 0.0}, "above 0"),
         ({"attention": "plastic", "decay": 0.5, "mask": "full"}, "one after another"),
-        ({"decay": 0.5}, "one of attention 'plastic'"),
+        ({"decay": 0.5}, "belongs to attention 'plastic'"),
     ],
 )
 def test_switches_that_mean_nothing_together_are_refused(switches, says):

@@ -7,10 +7,11 @@ from orbit_models import SMALL, tiny, token_ids
 from orbitlens.orbit import OrbitConfig, OrbitForCausalLM
 from orbitlens.orbit.alignment import HeadWeights, alignment, held, weights_of
 from orbitlens.orbit.attention import Frame, Given, PlainAttention
-from orbitlens.orbit.config import DEFINITE, NEEDS_POSITION, REFINEMENTS
+from orbitlens.orbit.checks import NEEDS_POSITION
 from orbitlens.orbit.refinements import ATTENTIONS
+from orbitlens.orbit.switches import DEFINITE, SWITCHES
 
-REFINED = [name for name in REFINEMENTS if name != "none"]
+REFINED = [name for name in SWITCHES["refinement"].values if name != "none"]
 
 
 def config_of(refinement, **switches):

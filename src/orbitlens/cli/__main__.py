@@ -1,0 +1,5 @@
+"""`python -m orbitlens.cli`: the command line, for where no script is installed."""
+
+from orbitlens.cli.app import main
+
+main()
