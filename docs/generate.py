@@ -11,6 +11,7 @@ example works; `<!-- not run: WHY -->` on the line in front exempts one. What st
     NAME = output       what the Python block above prints
     NAME = $ COMMAND    the command, and what it prints
     NAME                what the function of this name in docs/generated/PAGE.py returns
+    MODULE.NAME         what a function that several pages share returns
 
 Numbers may differ between machines by one in their last digit, rounding errors (below 1e-9) and
 what a command cost (s, MB) by anything: a block that differs by no more is current, and stays as it
@@ -47,7 +48,7 @@ ROUNDING = 1e-9
 
 def all_pages() -> list[Path]:
     """Return the pages in which something runs."""
-    pages = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
     return [page for page in pages if BLOCK.search(page.read_text(encoding="utf-8"))]
 
 
@@ -75,8 +76,9 @@ class Session:
             return f"```text\n{self.printed}\n```"
         if name.startswith("$ "):
             return f"```console\n{name}\n{command_output(name[2:])}\n```"
-        functions = importlib.import_module(f"generated.{self.name}")
-        return getattr(functions, name)().strip("\n")
+        module, _, function = name.rpartition(".")
+        functions = importlib.import_module(f"generated.{module or self.name}")
+        return getattr(functions, function)().strip("\n")
 
     def replace(self, match: re.Match[str]) -> str:
         """Return a block as it should stand in the page."""
