@@ -63,7 +63,7 @@ def slow_scores(system, h, x):
     for i in range(n):
         for j in range(n):
             if sees(system, i, j):
-                scores[i, j] = system.beta * (queries[i] @ keys[j] + slope * (j - i))
+                scores[i, j] = system.beta * (queries[i] @ keys[j] + slope * -abs(i - j))
     return scores
 
 

@@ -12,6 +12,7 @@ import jaxtyping
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.errors import InputError
@@ -31,7 +32,9 @@ from orbitlens.flows.system import (
     with_settings,
 )
 from orbitlens.heads.attention import attention_output
+from orbitlens.heads.head import alibi_slopes
 from orbitlens.heads.layers import load_layer
+from orbitlens.orbit.position import alibi_bias
 from random_heads import head_of, random_head
 from slow_flow import (
     ENCODINGS,
@@ -169,6 +172,25 @@ def test_blocks_of_rows_are_put_together_in_order():
     expected = slow_field(system, tokens.numpy())
     assert deviation(torch_field(system, tokens.numpy()), expected) < ROUNDING
     assert deviation(compiled_field(system, tokens.numpy()), expected) < ROUNDING
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_alibi_is_one_bias_in_flows_heads_and_the_lab(mask):
+    """Under a full mask it is minus the slope times the distance, as encoders have it."""
+    system, tokens = random_system(6, heads=2, n=6, mask=mask, encoding="alibi")
+    system = replace(system, alibi_slopes=torch.tensor(alibi_slopes(2), dtype=torch.float64))
+    places = torch.arange(6)[None]
+    bias = alibi_bias(places, places, n_heads=2, dtype=torch.float64)[0]
+    visible = visible_tokens(6, system.mask, system.window)
+    scores = (tokens @ system.w_q) @ (tokens @ system.w_k).mT + bias
+    weights = scores.masked_fill(~visible, -math.inf).softmax(dim=-1)
+    expected = (weights @ (tokens @ system.w_v) @ system.w_o).sum(dim=0).numpy()
+    for field in (torch_field, compiled_field):
+        assert deviation(field(system, tokens.numpy()), expected) < ROUNDING
+    padded = {w: F.pad(getattr(system, w), (0, 16)) for w in ("w_q", "w_k", "w_v")}
+    wide = replace(system, **padded, w_o=F.pad(system.w_o, (0, 0, 0, 16)))
+    found = make_field(wide, 6, compiled=True)(tokens).numpy()
+    assert deviation(found, expected) < ROUNDING
 
 
 def test_post_ln_is_the_sphere():

@@ -155,7 +155,7 @@ def shape_scores(rows, m, low, high, sight, slope, i, unnormalised):
         rows[m, j] = -math.inf
     if slope != 0.0:
         for j in range(sight[0], sight[1]):
-            rows[m, j] += slope * (j - i)
+            rows[m, j] -= slope * abs(j - i)
     if unnormalised:
         highest = HIGHEST if rows.itemsize == 8 else HIGHEST_SINGLE
         for j in range(low, high):

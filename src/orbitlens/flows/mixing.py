@@ -6,6 +6,7 @@ compiled blocks of rows around two matrix products for wide ones; where gradient
 `scaled_dot_product_attention`. Each skips what nobody sees; memory is linear in the tokens.
 """
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -87,7 +88,7 @@ class Mixing:
             yield
 
     def __call__(self, q: Headed, k: Headed, v: Headed, scale: float) -> Headed:
-        """Return what every token takes up, in each head; scores are scale q k + slope (j - i).
+        """Return what every token takes up, in each head; scores are scale q k - slope |i - j|.
 
         Compiled ways write it where the next call will write: use it before.
         """
@@ -95,31 +96,34 @@ class Mixing:
             return self._compiled(q, k, v, scale)
         if self.unnormalised:
             return self._in_blocks(lambda rows, seen: self._exponential(q, k, v, scale, rows, seen))
-        if self.slopes is not None and scale > 0:
-            # slope j / scale as one more coordinate of the keys; what depends on i alone cancels.
-            places = torch.arange(self.n_tokens).to(k)
-            bias = (self.slopes.to(k) / scale)[:, None, None] * places[:, None]
-            q = torch.cat([q, torch.ones_like(q[..., :1])], dim=-1)
-            k = torch.cat([k, bias], dim=-1)
         width = v.shape[-1]
         v = F.pad(v, (0, q.shape[-1] - width))  # the kernel wants equal widths
         return self._softmax(q[None], k[None], v[None], scale)[0, ..., :width]
 
     def _softmax(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
         attend = F.scaled_dot_product_attention
-        if self.mask is Mask.FULL and self.window is None:
+        plain = self.window is None and self.slopes is None
+        if plain and self.mask is Mask.FULL:
             return attend(q, k, v, scale=scale)
-        if self.n_tokens <= BLOCK and self.window is None:
+        if plain and self.n_tokens <= BLOCK:
             return attend(q, k, v, is_causal=True, scale=scale)
         return self._in_blocks(
             lambda rows, seen: attend(
                 q[..., rows, :],
                 k[..., seen, :],
                 v[..., seen, :],
-                self._visible(rows, seen),
+                self._bias(rows, seen, q),
                 scale=scale,
             )
         )
+
+    def _bias(self, rows: slice, seen: slice, like: Tensor) -> Tensor:
+        """Return what is added to scores (which tokens are visible, where nothing is)."""
+        visible = self._visible(rows, seen)
+        if self.slopes is None:
+            return visible
+        bias = -self.slopes.to(like)[:, None, None] * _offsets(rows, seen).abs()
+        return bias.masked_fill(~visible, -math.inf)
 
     def _exponential(
         self, q: Headed, k: Headed, v: Headed, scale: float, rows: slice, seen: slice
@@ -127,10 +131,7 @@ class Mixing:
         """Return sum_j exp(score_ij) v_j / n for some rows."""
         scores = scale * (q[:, rows] @ k[:, seen].mT)
         if self.slopes is not None:
-            offsets = (
-                torch.arange(seen.start, seen.stop) - torch.arange(rows.start, rows.stop)[:, None]
-            )
-            scores = scores + self.slopes.to(q)[:, None, None] * offsets
+            scores = scores - self.slopes.to(q)[:, None, None] * _offsets(rows, seen).abs()
         weights = torch.exp(scores) * self._visible(rows, seen)
         return weights @ v[:, seen] / self.n_tokens
 
