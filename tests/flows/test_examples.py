@@ -126,6 +126,17 @@ def test_a_setup_builds_every_encoding(position):
     simulate(system, tokens, until=0.5)
 
 
+@pytest.mark.parametrize("d", [4, 8])
+@pytest.mark.parametrize("name", ["random", "mixed"])
+def test_start_tokens_and_weights_are_drawn_independently(name, d):
+    """Drawn from one seed, the first tokens were the rows of W, times the root of the width."""
+    system, tokens = build(Setup(system=name, n_tokens=d, d_model=d))
+    w, v = maps_of(system)
+    for weight in (w, v - torch.eye(d)):
+        stacked = torch.stack([weight.flatten(), tokens.flatten()])
+        assert stacked.corrcoef()[0, 1].abs() < 0.6
+
+
 def test_a_setup_is_a_function_of_its_numbers():
     setup = Setup(system="mixed", alignment=0.3, n_tokens=5, position="absolute", seed=3)
     (one, tokens), (two, same) = build(setup), build(setup)

@@ -354,6 +354,15 @@ def test_noise_has_the_asked_variance_and_is_seeded():
     assert not torch.equal(found.final, other.final)
 
 
+def test_noise_is_not_the_start_again():
+    """Tokens drawn from seed 0 were also the first kick of the noise of seed 0."""
+    zero = torch.zeros(8, 8, dtype=torch.float64)
+    tokens = normal(seeded(0), 20, 8)
+    found = run(replace(system_of_maps(zero, zero), noise=1.0), tokens, 1.0, step=1.0)
+    kick = torch.stack([(found.final - tokens).flatten(), tokens.flatten()])
+    assert kick.corrcoef()[0, 1].abs() < 0.3
+
+
 def test_noise_on_the_sphere_stays_there():
     system, tokens = random_system(33, geometry=Geometry.SPHERE, noise=0.3)
     found = run(system, tokens, 1.0, step=0.05)

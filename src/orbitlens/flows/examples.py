@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from orbitlens.errors import InputError
+from orbitlens.flows.streams import random_stream
 from orbitlens.flows.system import System, system_of_maps
 
 
@@ -133,4 +134,4 @@ def example_system(name: str, *, d_model: int = 3, seed: int = 0) -> System:
         raise InputError(f"no system is called {name!r}. Known: {', '.join(EXAMPLES)}.")
     if d_model < 1:
         raise InputError(f"tokens of width {d_model} were asked for; expected at least 1.")
-    return EXAMPLES[name].build(d_model, torch.Generator().manual_seed(seed))
+    return EXAMPLES[name].build(d_model, random_stream(seed, f"weights of {name}"))

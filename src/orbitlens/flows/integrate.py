@@ -22,6 +22,7 @@ from orbitlens.flows.compiled import fits_kernel, run_compiled
 from orbitlens.flows.fields import checked_positions, lengths
 from orbitlens.flows.outcome import describe_end
 from orbitlens.flows.steps import EighthOrder, FifthOrder
+from orbitlens.flows.streams import random_stream
 from orbitlens.flows.system import Geometry, System
 from orbitlens.running.workers import numpy_threads, torch_threads
 from orbitlens.trajectory import Event, Status, Trajectory
@@ -297,7 +298,7 @@ class _Run:
             )
         n_steps = max(1, round(until / step))
         chart = RawChart(self.system, self.start.shape[0])
-        generator = torch.Generator().manual_seed(self.options.seed)
+        generator = random_stream(self.options.seed, "noise")
         y, h = chart.encode(self.start, 0.0), until / n_steps
         advance = STEPS[method]
         # Between steps there is nothing to save: the moments kept are the steps nearest to those.
