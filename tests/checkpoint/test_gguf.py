@@ -22,12 +22,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orbitlens.checkpoint.build import build_architecture
-from orbitlens.checkpoint.gguf_config import ARCHITECTURES, _share, gguf_config
+from orbitlens.checkpoint.gguf_config import gguf_config
 from orbitlens.checkpoint.gguf_file import GgufSource
 from orbitlens.checkpoint.gguf_header import LARGEST_HEADER
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.errors import CheckpointError, UnknownFamilyError
 from orbitlens.families.architecture import Pairing
+from orbitlens.families.gguf import share_of
+from orbitlens.families.registry import GGUF_ARCHITECTURES
 from orbitlens.heads.attention import attention_output, attention_pattern
 from orbitlens.heads.layers import load_layer, position_table
 
@@ -826,9 +828,9 @@ def test_the_table_of_positions_is_that_of_the_hugging_face_model(name, written)
 def test_every_architecture_of_the_table_has_a_case():
     from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
 
-    assert set(ARCHITECTURES) - {case.architecture for case in CASES} == {"t5encoder"}
+    assert set(GGUF_ARCHITECTURES) - {case.architecture for case in CASES} == {"t5encoder"}
     judged = {case.architecture for case in CASES if case.loader}
-    assert set(ARCHITECTURES) & set(GGUF_SUPPORTED_ARCHITECTURES) == judged
+    assert set(GGUF_ARCHITECTURES) & set(GGUF_SUPPORTED_ARCHITECTURES) == judged
 
 
 def test_an_encoder_alone_is_one_stack(written, tmp_path):
@@ -904,7 +906,7 @@ def test_attention_that_sees_both_ways_is_told_from_causal(tmp_path):
 @given(st.integers(1, 512).flatmap(lambda d: st.tuples(st.integers(1, d), st.just(d))))
 def test_the_rotated_share_gives_back_the_rotated_width(widths):
     n_turned, d_head = widths
-    assert int(_share(n_turned, d_head) * d_head) == n_turned
+    assert int(share_of(n_turned, d_head) * d_head) == n_turned
 
 
 @pytest.mark.parametrize(
@@ -950,7 +952,7 @@ def test_an_unknown_architecture_lists_the_known_ones(tmp_path):
     path = write_gguf(tmp_path / "m.gguf", "mamba2", {}, tensors)
     with pytest.raises(UnknownFamilyError) as caught:
         load_checkpoint(path)
-    for part in ("'mamba2'", "gemma3, gpt2", "blk.0.attn_q.weight [2, 3]", "ARCHITECTURES"):
+    for part in ("'mamba2'", "gemma3, gpt2", "blk.0.attn_q.weight [2, 3]", "add-a-family.md"):
         assert part in str(caught.value)
 
 
@@ -1141,7 +1143,7 @@ KEYS = [
 
 @settings(max_examples=300, deadline=None)
 @given(
-    architecture=st.sampled_from(sorted(ARCHITECTURES)),
+    architecture=st.sampled_from(sorted(GGUF_ARCHITECTURES)),
     metadata=st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=6),
 )
 def test_any_metadata_give_a_config_or_are_refused(architecture, metadata, small_source):

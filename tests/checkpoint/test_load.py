@@ -151,7 +151,7 @@ def test_a_pipe_where_a_file_should_be_does_not_hang(model, name):
 # --- unknown families ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", ["mamba", None, 3, ["llama"], {"a": 1}, "", "LLAMA"])
+@pytest.mark.parametrize("family", ["mamba", 3, ["llama"], {"a": 1}, "LLAMA"])
 def test_an_unknown_family_says_what_is_known_and_how_to_add_it(model, family):
     write_config(model, model_type=family)
     says = [repr(family), "Known families", "gpt2", "llama", "whisper"]
@@ -160,6 +160,26 @@ def test_an_unknown_family_says_what_is_known_and_how_to_add_it(model, family):
     refused("scan", model, says=says)
     with pytest.raises(UnknownFamilyError):
         load_checkpoint(model)
+
+
+@pytest.mark.parametrize("family", [None, ""])
+def test_a_config_without_model_type_is_read_by_its_architectures(model, family):
+    expected = load_checkpoint(model).architecture
+    write_config(model, model_type=family, architectures=["Nobodys", "LlamaForCausalLM"])
+    assert load_checkpoint(model).architecture == expected
+    write_config(model, model_type=family, architectures=["GPT2LMHeadModel"])
+    refused("scan", model, says=["a 'gpt2' model", "there is none"])
+
+
+@pytest.mark.parametrize(
+    ("classes", "says"),
+    [(None, []), ([], []), ("LlamaForCausalLM", []), (["Mamba"], ["(Mamba)"]), ([3], ["(3)"])],
+)
+def test_a_config_that_names_no_family_asks_for_one_line(model, classes, says):
+    write_config(model, model_type=None, architectures=classes)
+    says = [*says, "has no model_type", 'one line to config.json, such as "model_type": "llama"']
+    message = refused("scan", model, says=[*says, "Known families", "whisper"])
+    assert "add-a-family" not in message
 
 
 def test_an_unknown_family_without_attention_says_that_too(model):

@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.cli import app as cli
 from orbitlens.cli.demo import write_demo_model
-from orbitlens.families.table import FAMILIES
+from orbitlens.families.registry import FAMILIES
 from orbitlens.scanning.headmap import ScanOptions, scan
 from small_llama import refused, run, small_weights, write_config, write_small_llama
 

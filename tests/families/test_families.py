@@ -1,6 +1,8 @@
-"""The family table: a new family is one row, and a model that does not fit its row is refused."""
+"""Families: a new one is one object, and a model that does not fit its layout is refused."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -10,9 +12,10 @@ from safetensors.torch import load_file, save_file
 from orbitlens.checkpoint.build import DEEPEST
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.errors import CheckpointError
-from orbitlens.families import table as families
 from orbitlens.families.architecture import NormKind, Position
-from orbitlens.families.table import FAMILIES, LLAMA, Row
+from orbitlens.families.family import Family
+from orbitlens.families.layout import Layout
+from orbitlens.families.registry import FAMILIES, family_of
 from orbitlens.heads.attention import attention_output
 from orbitlens.heads.layers import load_layer
 from orbitlens.scanning.headmap import scan
@@ -44,15 +47,15 @@ def fused_and_renamed(weights):
 # --- adding a family -------------------------------------------------------------------------
 
 
-def test_one_row_is_all_a_new_family_needs(tmp_path, monkeypatch, tokens):
-    """The row of docs/add-a-family.md reads a renamed Llama, and reads it as Llama is read."""
+def test_one_layout_is_all_a_new_family_needs(tmp_path, monkeypatch, tokens):
+    """The layout of docs/add-a-family.md reads a renamed Llama, and reads it as Llama is read."""
     original = load_checkpoint(write_small_llama(tmp_path / "llama"))
     folder = write_small_llama(
         tmp_path / "mine", fused_and_renamed(small_weights()), model_type="mymodel"
     )
-    refused("scan", folder, says=["'mymodel'", "model.layers.0.attn.qkv.weight", "one row"])
-    row = replace(LLAMA, qkv=("attn.qkv",), fused_order="blocks", o="attn.out")
-    monkeypatch.setitem(FAMILIES, "mymodel", (row,))
+    refused("scan", folder, says=["'mymodel'", "model.layers.0.attn.qkv.weight", "one file"])
+    layout = Layout(qkv=("attn.qkv",), fused_order="blocks", o="attn.out")
+    monkeypatch.setitem(FAMILIES, "mymodel", Family(model_type="mymodel", stacks=(layout,)))
     mine = load_checkpoint(folder)
     assert mine.architecture.family == "mymodel"
     for index in (0, 1):
@@ -63,29 +66,29 @@ def test_one_row_is_all_a_new_family_needs(tmp_path, monkeypatch, tokens):
     assert run("scan", folder).code == 0
 
 
-def test_a_row_that_says_the_wrong_thing_reads_another_model(tmp_path, monkeypatch, tokens):
-    """The control: the comparison above sees a wrong cell."""
+def test_a_layout_that_says_the_wrong_thing_reads_another_model(tmp_path, monkeypatch, tokens):
+    """The control: the comparison above sees a wrong entry."""
     folder = write_small_llama(
         tmp_path, fused_and_renamed(small_weights()), model_type="mymodel", num_key_value_heads=1
     )
-    row = replace(LLAMA, qkv=("attn.qkv",), fused_order="blocks", o="attn.out")
+    layout = Layout(qkv=("attn.qkv",), fused_order="blocks", o="attn.out")
     outputs = []
     for changes in ({}, {"norm_kind": NormKind.LAYER}, {"causal": False}, {"rotary_share": 0.5}):
-        monkeypatch.setitem(FAMILIES, "mymodel", (replace(row, **changes),))
+        family = Family(model_type="mymodel", stacks=(replace(layout, **changes),))
+        monkeypatch.setitem(FAMILIES, "mymodel", family)
         layer = load_layer(load_checkpoint(folder), 0)
         outputs.append(attention_output(layer, layer.normalise(tokens)))
     for other in outputs[1:]:
         assert (outputs[0] - other).abs().max() > 1e-3
 
 
-def test_a_new_family_may_have_cells_that_depend_on_config_and_layer(tmp_path, monkeypatch):
-    row = replace(
-        LLAMA,
+def test_a_new_family_may_have_entries_that_depend_on_config_and_layer(tmp_path, monkeypatch):
+    layout = Layout(
         position=lambda c: Position.NONE if c.flag("no_positions") else Position.ROTARY,
         window=lambda c, layer: c.optional_size("sight") if layer else None,
         flags=("made up",),
     )
-    monkeypatch.setitem(FAMILIES, "mymodel", (row,))
+    monkeypatch.setitem(FAMILIES, "mymodel", Family(model_type="mymodel", stacks=(layout,)))
     folder = write_small_llama(tmp_path, model_type="mymodel", no_positions=True, sight=5)
     checkpoint = load_checkpoint(folder)
     stack = checkpoint.stack()
@@ -94,9 +97,8 @@ def test_a_new_family_may_have_cells_that_depend_on_config_and_layer(tmp_path, m
     assert "made up" in scan(checkpoint).flags
 
 
-def test_defaults_of_a_row_are_llamas():
-    assert Row() == LLAMA
-    assert FAMILIES["llama"] == (LLAMA,)
+def test_defaults_of_a_layout_are_llamas():
+    assert FAMILIES["llama"].stacks == (Layout(),)
 
 
 # --- what does not fit -----------------------------------------------------------------------
@@ -231,12 +233,15 @@ def test_layers_up_to_the_limit_are_read_where_they_are_shared(tiny):
     assert DEEPEST > 500
 
 
-def test_a_name_in_the_table_is_a_name_once():
-    for family, rows in FAMILIES.items():
-        stacks = [row.stack for row in rows]
-        assert len(stacks) == len(set(stacks)), family
+def test_the_registry_lists_each_family_and_each_stack_once():
+    for name, family in FAMILIES.items():
+        assert family.model_type == name
+        stacks = [layout.stack for layout in family.stacks]
+        assert len(stacks) == len(set(stacks)), name
         assert set(stacks) <= {"encoder", "decoder"}
-    assert families.FAMILIES is FAMILIES
+        assert set(family.other_feeds) <= set(stacks)
+    stored = [name for family in FAMILIES.values() for name in family.gguf]
+    assert len(stored) == len(set(stored))
 
 
 def test_a_family_and_its_config_may_be_a_text_model_inside_another(tmp_path):
@@ -247,3 +252,32 @@ def test_a_family_and_its_config_may_be_a_text_model_inside_another(tmp_path):
     assert load_checkpoint(folder).architecture.family == "llama"
     write_config(folder, text_config="not an object")
     assert load_checkpoint(folder).architecture.family == "llama"
+
+
+def test_every_class_of_a_tiny_model_names_its_family(tmp_path):
+    for case in CASES:
+        model_type = build(case).config.model_type
+        assert family_of({"architectures": [case.model]}).model_type == model_type
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("GPTNeoXForCausalLM", "gpt_neox"),
+        ("GPTNeoForCausalLM", "gpt_neo"),
+        ("Gemma3ForConditionalGeneration", "gemma3"),
+        ("T5EncoderModel", "t5"),
+        ("OrbitForCausalLM", "orbit"),
+        ("XLMRobertaForMaskedLM", "xlm-roberta"),
+    ],
+)
+def test_classes_with_like_names_are_told_apart(name, family):
+    assert family_of({"architectures": [name]}).model_type == family
+
+
+def test_importing_all_families_imports_neither_torch_nor_transformers():
+    code = (
+        "import sys, orbitlens.families.registry; print({'torch', 'transformers'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

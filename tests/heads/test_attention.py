@@ -8,7 +8,7 @@ import torch
 
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.families.architecture import NormKind, Pairing
-from orbitlens.families.table import FAMILIES
+from orbitlens.families.registry import FAMILIES
 from orbitlens.heads.attention import attention_output, attention_pattern, head_outputs, t5_buckets
 from orbitlens.heads.layers import load_layer
 from tiny_models import CASES, build, observe

@@ -15,6 +15,8 @@ from torch import Tensor
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.checkpoint.opened import Checkpoint
 from orbitlens.checkpoint.zoo import zoo_names
+from orbitlens.families.feed import Kind
+from orbitlens.families.registry import feed_of
 from orbitlens.order.inputs import (
     Inputs,
     random_ids,
@@ -23,7 +25,6 @@ from orbitlens.order.inputs import (
     text_inputs,
 )
 from orbitlens.order.subject import patches_of_images
-from orbitlens.running.feeds import Kind, feed_of
 from orbitlens.running.inputs import Batch, Limits, id_batches, read_text, text_contexts
 from orbitlens.running.loading import load_model
 from orbitlens.running.texts import passage

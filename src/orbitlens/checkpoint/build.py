@@ -1,17 +1,26 @@
-"""Config + tensor names -> Architecture: the family table applied to one checkpoint.
+"""Config + tensor names -> Architecture: a family's layout applied to one checkpoint.
 
 Enters: a parsed config and a `TensorSource`. Leaves: an `Architecture` whose every tensor name has
 been found in the file and whose every shape has been checked against the config.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from orbitlens.checkpoint.source import TensorSource
 from orbitlens.errors import CheckpointError, UnknownFamilyError
 from orbitlens.families.architecture import Architecture, LayerSpec, Position, Stack
+from orbitlens.families.family import Family
+from orbitlens.families.gguf import layout_in_gguf
+from orbitlens.families.layout import (
+    Layout,
+    PerConfig,
+    resolve,
+    resolve_layer,
+    rotary_of,
+)
+from orbitlens.families.registry import family_of
 from orbitlens.families.settings import Settings
-from orbitlens.families.table import FAMILIES, Row, rotary_of, row_in_gguf
 
 T = TypeVar("T")
 DEEPEST = 10_000  # layers; shared weights (ALBERT) would let a config ask for any number
@@ -19,15 +28,16 @@ ATTENTION_WORDS = ("attn", "attention", "query", "key", "value", "q_proj", "qkv"
 
 
 def build_architecture(config: Mapping[str, Any], source: TensorSource, path: str) -> Architecture:
-    """Apply the family table to one checkpoint.
+    """Find the family of one checkpoint, and apply its layout.
 
     Raises:
-        UnknownFamilyError: no row of `FAMILIES` has the config's `model_type`.
-        CheckpointError: the config or the tensors do not have the form the row expects.
+        UnknownFamilyError: no family has the config's `model_type`.
+        CheckpointError: the config or the tensors do not have the form the family expects.
     """
-    family = config.get("model_type")
-    if not isinstance(family, str) or family not in FAMILIES:
-        raise UnknownFamilyError(_unknown(family, source, path))
+    try:
+        family = family_of(config)
+    except UnknownFamilyError as error:
+        raise UnknownFamilyError(_unknown(error, config, source, path)) from None
     inner = config.get("text_config")  # a multimodal model keeps its language model's config here
     merged = {**config, **inner} if isinstance(inner, Mapping) else dict(config)
     merged["_gguf"] = config.get("_gguf")  # our own key, which no inner config may set
@@ -36,61 +46,55 @@ def build_architecture(config: Mapping[str, Any], source: TensorSource, path: st
         return _build(family, settings, source)
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
         raise CheckpointError(
-            f"{path}: the config of this {family!r} model has a value of an unexpected form "
-            f"({type(error).__name__}: {error}). Correct the config, or fetch it again."
+            f"{path}: the config of this {family.model_type!r} model has a value of an unexpected "
+            f"form ({type(error).__name__}: {error}). Correct the config, or fetch it again."
         ) from error
 
 
-def _build(family: str, settings: Settings, source: TensorSource) -> Architecture:
+def _build(family: Family, settings: Settings, source: TensorSource) -> Architecture:
     overrides = settings.get("_gguf")
-    rows = FAMILIES[family]
+    layouts = family.stacks
     if overrides is not None:
-        rows = tuple(row_in_gguf(row, overrides) for row in rows)
+        layouts = tuple(layout_in_gguf(layout, overrides) for layout in layouts)
     stacks, flags = [], list(settings.get("_gguf.flags", ()))
-    for row in rows:
-        prefix = _prefix(row, settings, source)
+    for layout in layouts:
+        prefix = _prefix(layout, settings, source)
         if prefix is None:
-            flags.append(f"no {row.stack} in these files")
+            flags.append(f"no {layout.stack} in these files")
             continue
-        stacks.append(_Builder(row, settings, source, prefix).stack())
-        flags += _resolve(row.flags, settings)
+        stacks.append(_Builder(layout, settings, source, prefix).stack())
+        flags += resolve(layout.flags, settings)
     if not stacks:
-        names = [f"{_layer_name(row, settings, 0)}.{_resolve(row.o, settings)}" for row in rows]
+        name = f"{_layer_name(layouts[0], settings, 0)}.{resolve(layouts[0].o, settings)}"
         raise CheckpointError(
-            f"{settings.path}: a {family!r} model keeps attention in tensors like {names[0]!r}, "
-            f"and there is none. {_attention_like(source)}"
+            f"{settings.path}: a {family.model_type!r} model keeps attention in tensors like "
+            f"{name!r}, and there is none. {_attention_like(source)}"
         )
-    if len(rows) > 1:
+    if len(layouts) > 1:
         flags.append("cross-attention is not scanned: it moves a token by another stack's tokens")
-    return Architecture(family=family, stacks=tuple(stacks), flags=tuple(flags))
+    return Architecture(family=family.model_type, stacks=tuple(stacks), flags=tuple(flags))
 
 
-def _resolve(cell: T | Callable[[Settings], T], settings: Settings) -> T:
-    return cell(settings) if callable(cell) else cell
+def _layer_name(layout: Layout, settings: Settings, layer: int) -> str:
+    return resolve_layer(layout.layer, settings, layer).replace("{layer}", str(layer))
 
 
-def _resolve_layer(cell: T | Callable[[Settings, int], T], settings: Settings, layer: int) -> T:
-    return cell(settings, layer) if callable(cell) else cell
-
-
-def _layer_name(row: Row, settings: Settings, layer: int) -> str:
-    return _resolve_layer(row.layer, settings, layer).replace("{layer}", str(layer))
-
-
-def _prefix(row: Row, settings: Settings, source: TensorSource) -> str | None:
-    probe = f"{_layer_name(row, settings, 0)}.{_resolve(row.o, settings)}.weight"
-    return next((p for p in row.prefixes if p + probe in source.tensors), None)
+def _prefix(layout: Layout, settings: Settings, source: TensorSource) -> str | None:
+    probe = f"{_layer_name(layout, settings, 0)}.{resolve(layout.o, settings)}.weight"
+    return next((p for p in layout.prefixes if p + probe in source.tensors), None)
 
 
 class _Builder:
-    """Fills one `Stack` from one row; the state is what every step needs."""
+    """Fills one `Stack` from one layout; the state is what every step needs."""
 
-    def __init__(self, row: Row, settings: Settings, source: TensorSource, prefix: str) -> None:
-        self.row, self.settings, self.source, self.prefix = row, settings, source, prefix
-        self.n_heads = self.get(row.n_heads)
-        self.n_kv_heads = self.get(row.n_kv_heads)
+    def __init__(
+        self, layout: Layout, settings: Settings, source: TensorSource, prefix: str
+    ) -> None:
+        self.layout, self.settings, self.source, self.prefix = layout, settings, source, prefix
+        self.n_heads = self.get(layout.n_heads)
+        self.n_kv_heads = self.get(layout.n_kv_heads)
         self.d_model = settings.size("d_model")
-        self.recipe = self.get(row.recipe)
+        self.recipe = self.get(layout.recipe)
         self.d_head = self._head_width()
         if self.n_heads % self.n_kv_heads:
             raise CheckpointError(
@@ -98,11 +102,11 @@ class _Builder:
                 "heads evenly. Correct num_attention_heads or num_key_value_heads in the config."
             )
 
-    def get(self, cell: T | Callable[[Settings], T]) -> T:
-        return _resolve(cell, self.settings)
+    def get(self, entry: PerConfig[T]) -> T:
+        return resolve(entry, self.settings)
 
     def _head_width(self) -> int:
-        given = self.get(self.row.d_head)
+        given = self.get(self.layout.d_head)
         if given is None and self.d_model % self.n_heads:
             raise CheckpointError(
                 f"{self.settings.path}: d_model={self.d_model} does not split into "
@@ -112,46 +116,46 @@ class _Builder:
         return given if given is not None else self.d_model // self.n_heads
 
     def stack(self) -> Stack:
-        row, settings = self.row, self.settings
-        position = self.get(row.position)
+        layout, settings = self.layout, self.settings
+        position = self.get(layout.position)
         layers = range(self._n_layers())
-        qk_norm = self.get(row.qk_norm)
-        norm = self.get(row.norm)
+        qk_norm = self.get(layout.qk_norm)
+        norm = self.get(layout.norm)
         epsilon = self._epsilon()
         # First, as it stops at the first missing layer: an absurd layer count costs nothing.
         tensors = tuple(self._tensors(layer) for layer in layers)
         return Stack(
-            name=row.stack,
-            causal=self.get(row.causal),
+            name=layout.stack,
+            causal=self.get(layout.causal),
             position=position,
             d_model=self.d_model,
             d_head=self.d_head,
-            norm=self.get(row.norm_kind) if norm is not None else None,
+            norm=self.get(layout.norm_kind) if norm is not None else None,
             norm_epsilon=epsilon,
-            norm_gain_offset=row.norm_gain_offset,
-            output_norm=self.get(row.output_norm) is not None,
-            qk_norm=row.qk_norm_kind if qk_norm is not None else None,
-            qk_norm_scope=row.qk_norm_scope,
+            norm_gain_offset=layout.norm_gain_offset,
+            output_norm=self.get(layout.output_norm) is not None,
+            qk_norm=layout.qk_norm_kind if qk_norm is not None else None,
+            qk_norm_scope=layout.qk_norm_scope,
             qk_norm_epsilon=epsilon,
-            qk_clip=self.get(row.clip),
-            softcap=self.get(row.softcap),
-            parallel=self.get(row.parallel),
-            alibi_scale=self.get(row.alibi_scale),
+            qk_clip=self.get(layout.clip),
+            softcap=self.get(layout.softcap),
+            parallel=self.get(layout.parallel),
+            alibi_scale=self.get(layout.alibi_scale),
             alibi_max=settings.optional_positive("attn_config.alibi_bias_max") or 8.0,
             t5_max_distance=self._t5_max_distance(),
             layers=tuple(self._layer_spec(layer, position) for layer in layers),
             tensors=tensors,
             shared_tensors=self._shared_tensors(),
-            fused_order=self.get(row.fused_order),
-            transposed=row.transposed,
+            fused_order=self.get(layout.fused_order),
+            transposed=layout.transposed,
             recipe=self.recipe,
-            refusal=self.get(row.refusal),
-            fading=self.get(row.fading),
-            position_offset=row.position_offset,
+            refusal=self.get(layout.refusal),
+            fading=self.get(layout.fading),
+            position_offset=layout.position_offset,
         )
 
     def _n_layers(self) -> int:
-        n_layers = self.get(self.row.n_layers)
+        n_layers = self.get(self.layout.n_layers)
         if n_layers > DEEPEST:
             raise CheckpointError(
                 f"{self.settings.path}: the config asks for {n_layers} layers; expected at most "
@@ -161,35 +165,35 @@ class _Builder:
 
     def _epsilon(self) -> float:
         keys = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
-        if not self.get(self.row.norm_weightless):
+        if not self.get(self.layout.norm_weightless):
             for key in keys:
                 if self.settings.get(key) is not None:
                     return self.settings.real(key, least=0.0)
-        return self.get(self.row.norm_epsilon)
+        return self.get(self.layout.norm_epsilon)
 
     def _layer_spec(self, layer: int, position: Position) -> LayerSpec:
-        row, settings = self.row, self.settings
+        layout, settings = self.layout, self.settings
         rotary = None
         if position is Position.ROTARY:
-            rotary = rotary_of(row, settings, layer, self.d_head)
+            rotary = rotary_of(layout, settings, layer, self.d_head)
         return LayerSpec(
-            scale=_resolve_layer(row.scale, settings, layer),
+            scale=resolve_layer(layout.scale, settings, layer),
             rotary=rotary,
-            window=_resolve_layer(row.window, settings, layer),
+            window=resolve_layer(layout.window, settings, layer),
             n_heads=self.n_heads,
             n_kv_heads=self.n_kv_heads,
         )
 
     def _tensors(self, layer: int) -> dict[str, str]:
         """Name every tensor of one layer by its role; required ones must exist."""
-        place = f"{self.prefix}{_layer_name(self.row, self.settings, layer)}."
-        qkv = self.get(self.row.qkv)
+        place = f"{self.prefix}{_layer_name(self.layout, self.settings, layer)}."
+        qkv = self.get(self.layout.qkv)
         roles = dict(zip(("qkv",) if len(qkv) == 1 else ("q", "k", "v"), qkv, strict=True))
-        roles["o"] = self.get(self.row.o)
-        norm = self.get(self.row.norm)
-        if norm is not None and not self.get(self.row.norm_weightless):
+        roles["o"] = self.get(self.layout.o)
+        norm = self.get(self.layout.norm)
+        if norm is not None and not self.get(self.layout.norm_weightless):
             roles["norm"] = norm
-        output_norm = self.get(self.row.output_norm)
+        output_norm = self.get(self.layout.output_norm)
         if output_norm is not None:
             roles["output_norm"] = output_norm
         if self.recipe == "aligned":
@@ -208,7 +212,7 @@ class _Builder:
         return found
 
     def _qk_norm_roles(self) -> dict[str, str]:
-        names = self.get(self.row.qk_norm)
+        names = self.get(self.layout.qk_norm)
         if names is None:
             return {}
         if "{head}" not in names[0]:
@@ -227,7 +231,7 @@ class _Builder:
             return (self._recipe_shape(role),)
         if base in outs:
             shape: tuple[int, ...] = (outs[base], q if base == "o" else self.d_model)
-            shape = shape[::-1] if self.row.transposed else shape
+            shape = shape[::-1] if self.layout.transposed else shape
             return (shape if base == role else (outs[base],),)
         if base in {"norm", "output_norm"}:
             return ((self.d_model,),)
@@ -262,7 +266,7 @@ class _Builder:
         )
 
     def _shared_tensors(self) -> dict[str, str]:
-        names = {"positions": self.row.positions, "relative_bias": self.row.relative_bias}
+        names = {"positions": self.layout.positions, "relative_bias": self.layout.relative_bias}
         found = {k: self.prefix + v for k, v in names.items() if v is not None}
         found = {k: v for k, v in found.items() if v in self.source.tensors}
         for role, name in found.items():
@@ -298,10 +302,13 @@ def _attention_like(source: TensorSource) -> str:
     return f"Attention-like tensors found ({len(names)}):{shown}"
 
 
-def _unknown(family: object, source: TensorSource, path: str) -> str:
-    return (
-        f"{path}: the config's model_type is {family!r}, which no row of the family table "
-        f"describes. Known families: {', '.join(sorted(FAMILIES))}. {_attention_like(source)}\n"
-        "To add the family, write one row of FAMILIES in orbitlens/checkpoint/families.py "
-        "(docs/add-a-family.md shows how)."
+def _unknown(
+    reason: UnknownFamilyError, config: Mapping[str, Any], source: TensorSource, path: str
+) -> str:
+    told = f"{path}: {reason}. {_attention_like(source)}"
+    if not config.get("model_type"):
+        return told
+    return told + (
+        "\nTo add a family, write one file in orbitlens/families and its line in FAMILIES of "
+        "registry.py (docs/add-a-family.md shows how)."
     )

@@ -155,15 +155,16 @@ def families() -> None:
     """List the families of models that can be read."""
     from rich.table import Table
 
-    from orbitlens.families.table import FAMILIES
+    from orbitlens.families.registry import FAMILIES
 
     table = Table(box=None, padding=(0, 1), header_style="bold")
     for name in ("model_type", "stacks", "attention weights of a layer"):
         table.add_column(name)
-    for family, rows in sorted(FAMILIES.items()):
-        layer = rows[0].layer if isinstance(rows[0].layer, str) else "(shared layers)"
-        output = rows[0].o if isinstance(rows[0].o, str) else "(by its refinement)"
-        table.add_row(family, ", ".join(row.stack for row in rows), f"{layer}.{output}")
+    for name, family in sorted(FAMILIES.items()):
+        first = family.stacks[0]
+        layer = first.layer if isinstance(first.layer, str) else "(shared layers)"
+        output = first.o if isinstance(first.o, str) else "(by its refinement)"
+        table.add_row(name, ", ".join(each.stack for each in family.stacks), f"{layer}.{output}")
     stdout().print(table)
 
 

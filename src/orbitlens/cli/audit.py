@@ -70,15 +70,16 @@ def audit(
 def _load(model: str) -> tuple[Any, Any, str]:
     """Return the model, its tokenizer or None, and where it was found."""
     from orbitlens.checkpoint.load import load_checkpoint
-    from orbitlens.running.feeds import FEEDS
+    from orbitlens.families.registry import FAMILIES
     from orbitlens.running.loading import load_model, quiet_transformers
 
     checkpoint = load_checkpoint(model)
     family = checkpoint.architecture.family
-    if family not in FEEDS:
+    if FAMILIES[family].feed is None:
+        known = ", ".join(sorted(name for name, other in FAMILIES.items() if other.feed))
         raise InputError(
             f"{model}: family {family!r} is known to scan, but not how it takes positions and "
-            f"masks. The audit knows: {', '.join(sorted(FEEDS))}."
+            f"masks. The audit knows: {known}."
         )
     quiet_transformers()
     loaded, tokenizer = load_model(checkpoint.path, attention="sdpa")
@@ -92,6 +93,8 @@ def _inputs(
     size: tuple[int, int | None],
     generator: "torch.Generator",
 ) -> "Inputs":
+    from orbitlens.families.feed import Kind
+    from orbitlens.families.registry import feed_of
     from orbitlens.order.inputs import (
         check_length,
         ids_of_file,
@@ -100,7 +103,6 @@ def _inputs(
         reads_passage,
         text_inputs,
     )
-    from orbitlens.running.feeds import Kind, feed_of
     from orbitlens.running.texts import passage
 
     text, images = files
@@ -158,14 +160,11 @@ def _image_inputs(
 
 
 def _subject(model: Any, inputs: "Inputs") -> "Subject":  # noqa: ANN401
-    import torch
-
+    from orbitlens.families.registry import feed_of
     from orbitlens.order.subject import make_subject
 
-    companion = {}
-    if model.config.model_type == "whisper":  # the decoder is audited, on silence
-        n_frames = 2 * int(model.config.max_source_positions)
-        companion["input_features"] = torch.zeros(1, int(model.config.num_mel_bins), n_frames)
+    make = feed_of(model.config).companion
+    companion = make(model.config) if make is not None else {}
     return make_subject(
         model, n_front=inputs.n_front, n_after_query=inputs.n_after_query, companion=companion
     )

@@ -177,7 +177,9 @@ class _Source:
         return lambda: image_batches(found, self.limits, shape=shape)
 
     def _takes_images(self) -> bool:
-        return self.checkpoint.architecture.family in {"vit", "deit"}
+        from orbitlens.families.registry import FAMILIES
+
+        return FAMILIES[self.checkpoint.architecture.family].takes_images
 
     def _batches(self, contexts: "Iterator[list[int]]") -> "Iterator[Batch]":
         from orbitlens.running.inputs import id_batches, n_positions, shuffled

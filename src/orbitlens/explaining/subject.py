@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from orbitlens.errors import InputError
+from orbitlens.families.registry import FAMILIES
 
 Inputs = Tensor | Mapping[str, Any]
 Scores = Callable[[Any], Tensor]  # from a model's output for a batch of one to a vector of scores
@@ -143,8 +144,14 @@ def subject_of(
         )
     if target is not None and not 0 <= target < ids.shape[1]:
         raise InputError(f"target {target}: tokens are 0 to {ids.shape[1] - 1}.")
-    if model.config.model_type == "orbit" and mask_id is None:
-        # It counts positions along its attention mask: hidden tokens would move the others.
+    if mask_id is None and _counts_along_mask(model.config):
+        # Hidden tokens would move the others.
         given.setdefault("position_ids", torch.arange(ids.shape[1])[None])
     on_device = {name: value.to(model.device) for name, value in given.items()}
     return Subject(model=model, inputs=on_device, mask_id=mask_id, scores=scores, asked=target)
+
+
+def _counts_along_mask(config: Any) -> bool:  # noqa: ANN401
+    """Say whether position ids that are not given are counted along the attention mask."""
+    family = FAMILIES.get(str(config.model_type))
+    return family is not None and family.feed is not None and family.feed.ids_follow_mask

@@ -1,11 +1,16 @@
-"""Cells of the lab's own models in the family table: what their switches mean for a reader.
+"""Orbit, the lab's own models: what each switch of their config means for a reader.
 
-Enters: the `Settings` of a config with model_type "orbit". Leaves: what a cell of the table holds.
 A refined model (theory section 6) is read as the maps it uses, by a recipe of `heads/refined.py`,
 or refused with the reason; never as the raw parameters behind them.
 """
 
+from dataclasses import replace
+from typing import Any
+
 from orbitlens.families.architecture import NormKind, Position
+from orbitlens.families.family import Family, Hooks
+from orbitlens.families.feed import ROTARY_DECODER, Encoding, Feed, Kind, with_obstacle
+from orbitlens.families.layout import Layout
 from orbitlens.families.settings import Settings
 
 POSITIONS = {
@@ -98,21 +103,21 @@ def scale(settings: Settings, layer: int) -> float:
 
 def flags(settings: Settings) -> tuple[str, ...]:
     """Return what a reading leaves out."""
-    found = []
+    notes = []
     if settings.get("residual", "all") != "all":
-        found.append(
+        notes.append(
             "some residual sums are missing: what attention or a head does to the stream is said "
             "of x + attention, which such a layer does not form"
         )
     if settings.get("image_size") is not None and causal(settings):
-        found.append("the mask is causal among patches; the class token sees all of them")
-    found += _separable(settings)
+        notes.append("the mask is causal among patches; the class token sees all of them")
+    notes += _separable(settings)
     if fading(settings) is not None:
-        found.append(
+        notes.append(
             "attention has no softmax (plastic): maps are read as they are; rates and certificates "
             "are those that softmax attention with the same maps would have"
         )
-    return tuple(found)
+    return tuple(notes)
 
 
 def fading(settings: Settings) -> float | None:
@@ -129,11 +134,66 @@ def _separable(settings: Settings) -> list[str]:
     turn = _word(settings, "axes", AXES[0], AXES).split("-")
     n_layers = settings.size("n_layers")
     lines = [turn[layer % len(turn)] for layer in range(n_layers)]
-    said = [
+    parts = [
         f"layers {', '.join(str(k) for k in range(n_layers) if lines[k] == axis)} within {axis}"
         for axis in dict.fromkeys(lines)
     ]
     return [
-        f"attention is separable ({' and '.join(said)}): rates and certificates speak of the "
+        f"attention is separable ({' and '.join(parts)}): rates and certificates speak of the "
         "tokens of one such line and its class token"
     ]
+
+
+def _feed(feed: Feed, config: Any) -> Feed:  # noqa: ANN401
+    encodings = {"rotary": Encoding.ROTARY, "alibi": Encoding.ALIBI, "t5": Encoding.T5_BIAS}
+    feed = replace(
+        feed,
+        encoding=encodings.get(config.position, Encoding.ABSOLUTE),
+        causal=config.mask == "causal",
+        shift_matters=config.position in {"learned", "sinusoidal"},
+    )
+    if config.image_size is None:
+        return feed if feed.causal else replace(feed, kind=Kind.ENCODER)
+    # The class token stands at 0, patches from 1 on.
+    feed = replace(feed, kind=Kind.IMAGE, n_special=1, first_id=1, shift_matters=None)
+    if getattr(config, "attention", "softmax") != "separable":
+        return feed
+    return with_obstacle(
+        feed, "separable attention tells columns and rows apart without any encoding or mask"
+    )
+
+
+ORBIT = Family(
+    model_type="orbit",
+    classes=("Orbit",),
+    is_own=True,
+    stacks=(
+        Layout(
+            causal=causal,
+            layer=lambda c, layer: "layers.0" if c.flag("shared_layers") else "layers.{layer}",
+            qkv=lambda c: ("self_attn.score_map" if definite(c) else "self_attn.qkv_proj",),
+            o=lambda c: "self_attn.value_map" if definite(c) else "self_attn.o_proj",
+            fused_order="blocks",
+            norm=lambda c: "attn_norm" if norm(c) in {"pre", "peri"} else None,
+            norm_kind=norm_kind,
+            norm_weightless=definite,
+            norm_epsilon=lambda c: c.real("layer_norm_eps", 1e-5, least=0.0),
+            output_norm=lambda c: "attn_out_norm" if norm(c) == "peri" else None,
+            position=position,
+            positions="embed_positions.weight",
+            relative_bias="relative_bias.weight",
+            rotary_base=lambda c: c.real("rotary_base", 10000.0),
+            rotary_share=lambda c: c.real("rotary_fraction", 1.0),
+            scale=scale,
+            d_head=d_head,
+            recipe=recipe,
+            refusal=refusal,
+            fading=fading,
+            flags=flags,
+        ),
+    ),
+    # It takes ids and a 4-D mask whatever its switches are.
+    feed=replace(ROTARY_DECODER, ids_follow_mask=True),
+    feed_by_config=_feed,
+    hooks=Hooks(post_norms=("attn_post_norm", "mlp_post_norm")),
+)

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from orbitlens.errors import OrbitlensError
+from orbitlens.families.feed import Kind
 from orbitlens.order.permutations import shuffles
 from orbitlens.order.subject import Cell, Subject, run, run_plain
-from orbitlens.running.feeds import Kind
 
 STILL = 2e-5  # relative change up to which an output counts as unmoved (float32 rounding)
 INVARIANT = 1e-4  # relative change under permutations up to which a model counts as order-blind

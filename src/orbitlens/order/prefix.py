@@ -11,22 +11,22 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from orbitlens.families.feed import Kind
 from orbitlens.order.subject import Cell, Subject, mask_argument
-from orbitlens.running.feeds import Kind
 
 
 def can_share(subject: Subject, cell: Cell) -> bool:
     """Say whether prefixes can be shared: a causal decoder that takes ids, mask and a cache."""
-    feed, config = subject.feed, subject.model.config
+    feed = subject.feed
     takes_arguments = feed.ids is not None and feed.mask is not None and not feed.by_layer_type
-    has_window = bool(getattr(config, "sliding_window", None))
     return (
         cell.causal
         and cell is subject.own_cell
         and feed.kind is Kind.DECODER
         and takes_arguments
         and subject.has_head
-        and not has_window  # such caches forget what they drop
+        and feed.crops_cache
+        and feed.window is None  # such caches forget what they drop
         and subject.query == -1
         and hasattr(subject.model, "get_input_embeddings")
     )

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from orbitlens.families.feed import Kind
 from orbitlens.order.probes import Score, adjacency, classify, regress, split_samples
 from orbitlens.order.residuals import has_parallel_layers, residual_layers, without_residuals
 from orbitlens.order.sensitivity import Bench, batches
 from orbitlens.order.subject import run
-from orbitlens.running.feeds import Kind
 
 MIN_SAMPLES = 6  # fewer cannot be split into training and held-out inputs
 

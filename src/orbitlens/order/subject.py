@@ -19,7 +19,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from orbitlens.errors import InputError
-from orbitlens.running.feeds import Encoding, Feed, Kind, feed_of
+from orbitlens.families.feed import Encoding, Feed, Kind
+from orbitlens.families.registry import feed_of
 from orbitlens.running.switches import (
     constant_bias,
     constant_patch_positions,
@@ -170,7 +171,7 @@ def run(
         arguments["output_hidden_states"] = True
     elif _keeps_last(subject):
         arguments["logits_to_keep"] = 1
-    mask = _visible(subject, items.shape[1], cell, window=_one_window(subject.model.config))
+    mask = _visible(subject, items.shape[1], cell, window=_one_window(subject.feed))
     with torch.inference_mode(), _switched(subject, cell, mask):
         output = subject.model(**arguments)
     return _output(subject, output, hidden)
@@ -221,8 +222,7 @@ def _arguments(
 
 def mask_argument(subject: Subject, batch: int, n_items: int, cell: Cell) -> Any:  # noqa: ANN401
     """Return the additive 4-D mask, or one for each type of layer where the model takes that."""
-    config = subject.model.config
-    dtype = next(subject.model.parameters()).dtype
+    feed, dtype = subject.feed, next(subject.model.parameters()).dtype
 
     def additive(window: int | None) -> Tensor:
         visible = _visible(subject, n_items, cell, window=window)
@@ -230,18 +230,14 @@ def mask_argument(subject: Subject, batch: int, n_items: int, cell: Cell) -> Any
         mask.masked_fill_(~visible, torch.finfo(dtype).min)
         return mask.expand(batch, 1, *visible.shape)
 
-    if not subject.feed.by_layer_type:
-        return additive(_one_window(config))
-    sliding = getattr(config, "sliding_window", None)
-    return {"full_attention": additive(None), "sliding_attention": additive(sliding)}
+    if not feed.by_layer_type:
+        return additive(feed.window)
+    return {"full_attention": additive(None), "sliding_attention": additive(feed.window)}
 
 
-def _one_window(config: Any) -> int | None:  # noqa: ANN401
+def _one_window(feed: Feed) -> int | None:
     """Return the sliding window of models in which all layers share one."""
-    if str(config.model_type) not in {"mistral", "mixtral", "phi3"}:
-        return None
-    window = getattr(config, "sliding_window", None)
-    return int(window) if window else None
+    return None if feed.by_layer_type else feed.window
 
 
 def _visible(
@@ -265,11 +261,11 @@ def _switched(subject: Subject, cell: Cell, mask: Tensor) -> Iterator[None]:
     is_encoder = feed.kind is Kind.SEQ2SEQ_ENCODER
     with ExitStack() as stack:
         if feed.attention is not None:
-            stack.enter_context(steer_attention(model, feed.attention, mask, cell.encoding))
+            stack.enter_context(steer_attention(model, feed, mask, cell.encoding))
         if is_encoder:
             stack.enter_context(steer_encoder(model, mask))
-        if subject.family == "gpt_neo" and not cell.causal:
-            stack.enter_context(open_buffers(model, "GPTNeoSelfAttention", "bias"))
+        if feed.mask_buffers is not None and not cell.causal:
+            stack.enter_context(open_buffers(model, *feed.mask_buffers))
         if cell.encoding or feed.ids is not None:  # ids take every encoding away
             pass
         elif feed.encoding is Encoding.T5_BIAS:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from orbitlens.errors import InputError
+from orbitlens.families.registry import FAMILIES
 from orbitlens.order.inputs import Inputs, mask_query, random_ids, text_inputs
 from orbitlens.order.subject import patches_of_images
 from orbitlens.running.inputs import (
@@ -28,7 +29,6 @@ from orbitlens.running.inputs import (
 )
 from orbitlens.running.texts import passage
 
-IMAGE_FAMILIES = {"vit", "deit"}
 AUDIT_LENGTH = 32
 
 
@@ -68,7 +68,7 @@ def material(running: Any, tokenizer: Any, family: str, options: ReportOptions) 
     Raises:
         InputError: the model takes neither tokens nor images, or a file does not fit it.
     """
-    if family in IMAGE_FAMILIES:
+    if FAMILIES[family].takes_images:
         return _images(running, options)
     if hasattr(running.config, "num_mel_bins"):
         raise InputError("this model hears sound, which reports do not read; trace it from Python")

@@ -25,23 +25,10 @@ from torch import Tensor
 from orbitlens.checkpoint.opened import Checkpoint
 from orbitlens.errors import CheckpointError
 from orbitlens.families.architecture import Stack
+from orbitlens.families.family import Hooks
+from orbitlens.families.registry import FAMILIES
 
 BatchTokens = Float[Tensor, "batch tokens d_model"]
-# How tensor names in files differ from module names in transformers 5.
-RENAMED = {"encoder.layer.": "layers.", "attention.output.dense": "attention.o_proj"}
-RENAMED_FAMILIES = {"vit", "deit"}
-# The two norms on the residual stream of post-norm layers, within the layer.
-POST_NORMS = {
-    "bert": ("attention.output.LayerNorm", "output.LayerNorm"),
-    "roberta": ("attention.output.LayerNorm", "output.LayerNorm"),
-    "xlm-roberta": ("attention.output.LayerNorm", "output.LayerNorm"),
-    "electra": ("attention.output.LayerNorm", "output.LayerNorm"),
-    "deberta-v2": ("attention.output.LayerNorm", "output.LayerNorm"),
-    "albert": ("attention.LayerNorm", "full_layer_layer_norm"),
-    "distilbert": ("sa_layer_norm", "output_layer_norm"),
-    "opt": ("self_attn_layer_norm", "final_layer_norm"),
-    "orbit": ("attn_post_norm", "mlp_post_norm"),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,30 +65,29 @@ def is_post_norm(stack: Stack) -> bool:
 def layer_modules(model: Any, checkpoint: Checkpoint, stack: Stack) -> list[LayerModules]:  # noqa: ANN401
     """Return the names of the modules of every layer of a stack; shared ones appear repeatedly."""
     names = {name for name, _ in model.named_modules()}
-    family = checkpoint.architecture.family
-    found = []
+    hooks = FAMILIES[checkpoint.architecture.family].hooks
+    layers = []
     for tensors in stack.tensors:
-        output = _module_name(tensors["o"], names, family)
-        block = _block_name(output, family)
+        output = _module_name(tensors["o"], names, hooks)
+        block = _block_name(output, hooks)
         norm = tensors.get("output_norm")
-        post = POST_NORMS.get(family) if is_post_norm(stack) else None
-        found.append(
+        post = hooks.post_norms if is_post_norm(stack) else None
+        layers.append(
             LayerModules(
                 block=block,
                 output=output,
-                output_norm=_module_name(norm, names, family) if norm else None,
+                output_norm=_module_name(norm, names, hooks) if norm else None,
                 post_norms=(f"{block}.{post[0]}", f"{block}.{post[1]}") if post else None,
             )
         )
-    return found
+    return layers
 
 
-def _module_name(tensor: str, names: set[str], family: str) -> str:
+def _module_name(tensor: str, names: set[str], hooks: Hooks) -> str:
     """Return the module that holds a tensor: a file may have a prefix more or less than a model."""
     path = tensor.removesuffix(".weight")
-    if family in RENAMED_FAMILIES:
-        for old, new in RENAMED.items():
-            path = path.replace(old, new)
+    for old, new in hooks.renamed:
+        path = path.replace(old, new)
     if path in names:
         return path
     parts = path.split(".")
@@ -115,9 +101,9 @@ def _module_name(tensor: str, names: set[str], family: str) -> str:
     )
 
 
-def _block_name(output: str, family: str) -> str:
-    """Return the layer that holds the output map: all up to its number (T5 numbers parts too)."""
-    greedy = "*?" if family == "t5" else "*"
+def _block_name(output: str, hooks: Hooks) -> str:
+    """Return the layer that holds the output map: all up to its number."""
+    greedy = "*?" if hooks.first_number else "*"
     match = re.match(rf"(.{greedy}\.\d+)\.", "." + output)
     if match is None:
         raise CheckpointError(f"the module {output!r} is not inside a numbered layer.")

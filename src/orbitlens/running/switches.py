@@ -4,8 +4,7 @@ Enters: a model. Leaves: context managers that put a mask or a bias in front of 
 open a mask kept as a buffer, or give all patches one position; on leaving, all is as before.
 """
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,71 +12,28 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+from orbitlens.families.feed import Arguments, Feed, additive
 
 
 def _modules(model: nn.Module, class_name: str) -> list[nn.Module]:
-    found = [module for module in model.modules() if type(module).__name__ == class_name]
-    if not found:
+    modules = [module for module in model.modules() if type(module).__name__ == class_name]
+    if not modules:
         raise LookupError(f"no {class_name} in {type(model).__name__}")
-    return found
-
-
-def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    zeros = torch.zeros(mask.shape, dtype=dtype)
-    return zeros.masked_fill_(~mask, torch.finfo(dtype).min)[None, None]
+    return modules
 
 
 # --- masks and biases that only attention modules take ---------------------------------------
 
 
-def _bloom(args: tuple[Any, ...], named: dict[str, Any], mask: Tensor, encoding: bool) -> Arguments:
-    alibi = named["alibi"]
-    named["attention_mask"] = _additive(mask, args[0].dtype)
-    named["alibi"] = alibi if encoding else torch.zeros_like(alibi)
-    return args, named
-
-
-def _falcon(
-    args: tuple[Any, ...], named: dict[str, Any], mask: Tensor, encoding: bool
-) -> Arguments:
-    alibi = named["alibi"]  # (batch, head, 1, tokens), not yet divided by sqrt(d_head)
-    d_head = args[0].shape[-1] // alibi.shape[1]
-    bias = alibi / math.sqrt(d_head) if encoding else torch.zeros_like(alibi)
-    named["attention_mask"] = bias.masked_fill(~mask, torch.finfo(args[0].dtype).min)
-    return args, named
-
-
-def _mpt(args: tuple[Any, ...], named: dict[str, Any], mask: Tensor, encoding: bool) -> Arguments:
-    bias = named["position_bias"]
-    named["attention_mask"] = ~mask[None, None]  # MPT's masks say what is hidden
-    named["position_bias"] = bias if encoding else torch.zeros_like(bias)
-    return args, named
-
-
-def _deberta(
-    args: tuple[Any, ...], named: dict[str, Any], mask: Tensor, encoding: bool
-) -> Arguments:
-    offsets = named.get("relative_pos")
-    if offsets is not None and not encoding:
-        named["relative_pos"] = torch.zeros_like(offsets)
-    return (args[0], mask[None, None], *args[2:]), named
-
-
-STEERED: dict[str, Callable[..., Arguments]] = {
-    "BloomAttention": _bloom,
-    "FalconAttention": _falcon,
-    "MptAttention": _mpt,
-    "DebertaV2Attention": _deberta,
-}
-
-
 @contextmanager
 def steer_attention(
-    model: nn.Module, class_name: str, mask: Bool[Tensor, "tokens tokens"], encoding: bool
+    model: nn.Module, feed: Feed, mask: Bool[Tensor, "tokens tokens"], encoding: bool
 ) -> Iterator[None]:
-    """Give every attention module of a class this mask, and its bias or none."""
-    change = STEERED[class_name]
+    """Give the attention modules that the feed names this mask, and their bias or none."""
+    change, class_name = feed.steer, feed.attention
+    if change is None or class_name is None:
+        yield
+        return
 
     def hook(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Arguments:
         return change(args, dict(named), mask, encoding)
@@ -100,7 +56,7 @@ def steer_encoder(model: nn.Module, mask: Bool[Tensor, "tokens tokens"]) -> Iter
     dtype = next(encoder.parameters()).dtype
 
     def hook(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Arguments:
-        return args, {**named, "attention_mask": _additive(mask, dtype)}
+        return args, {**named, "attention_mask": additive(mask, dtype)}
 
     handle = encoder.register_forward_pre_hook(hook, with_kwargs=True)
     try:
@@ -135,7 +91,7 @@ def constant_bias(stack: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def open_buffers(model: nn.Module, class_name: str, name: str) -> Iterator[None]:
-    """Let masks that modules keep as buffers show everything (GPT-Neo)."""
+    """Let masks that modules keep as buffers show everything."""
     modules = _modules(model, class_name)
     kept = [getattr(module, name) for module in modules]
     try:
