@@ -10,8 +10,9 @@ from PIL import Image
 
 from orbitlens.errors import InputError
 from orbitlens_papers.bench import Bench, Scale, Settings
+from orbitlens_papers.jobs import Job
 from orbitlens_papers.on_chip import baselines, integers, official
-from orbitlens_papers.on_chip.decoder import Plan, train_decoder
+from orbitlens_papers.on_chip.decoder import DecoderSetup, train_decoder
 from orbitlens_papers.on_chip.drawings import RUNS, SMALL, Drawings, omniglot, oneshot_runs
 from orbitlens_papers.on_chip.episodes import (
     N_LABELS,
@@ -34,14 +35,13 @@ from orbitlens_papers.on_chip.judging import (
 from orbitlens_papers.on_chip.model import Learner, Parts, among, attend
 from orbitlens_papers.on_chip.rules import by_slots, by_state, delta, gated, hebb, reads_elsewhere
 from orbitlens_papers.on_chip.training import (
-    Arm,
-    Job,
-    job_of,
+    Classes,
+    LearnerSetup,
+    arms,
     runs,
     source,
-    split_of,
     splits,
-    train_one,
+    train_learner,
 )
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -419,13 +419,15 @@ def test_the_two_background_sets_share_two_alphabets(real):
 # --- learners --------------------------------------------------------------------------------
 
 
-def job(**changes):
-    arm = Arm(**{"episodes": 4, "steps": 20, **changes})
-    return Job(arm=arm, files=(), most_glyphs=120, split_number=1, turn=0, number=2)
+CLASSES = Classes(files=(), most_glyphs=120, seed=1)
+
+
+def job():
+    return Job(setup=LearnerSetup(classes=CLASSES, episodes=4, steps=20), seed=2)
 
 
 def test_training_is_repeatable_and_moves_the_weights():
-    first, second = (train_one(job()) for _ in range(2))
+    first, second = (train_learner(job()) for _ in range(2))
     assert first.losses == second.losses and len(first.losses) == 2
     assert first.weights == second.weights
     moved = (first.learner().w_q - torch.eye(64)).abs().max()
@@ -440,7 +442,7 @@ def test_a_learner_answers_among_the_labels_that_are_in_use():
 
 
 def test_the_decoder_of_full_scale_trains_and_is_judged():
-    found = train_decoder((job(), Plan(steps=2, episodes=2)))
+    found = train_decoder(Job(setup=DecoderSetup(classes=CLASSES, steps=2, episodes=2), seed=2))
     assert len(found["losses"]) == 2
     assert 0.0 <= found["true"] <= 1.0 and 0.0 <= found["random"] <= 1.0
 
@@ -448,8 +450,8 @@ def test_the_decoder_of_full_scale_trains_and_is_judged():
 def test_what_learners_are_judged_on_is_what_their_training_left_out(tmp_path):
     bench = Bench(Settings(scale=Scale.SMOKE, base_seed=7), tmp_path)
     for name in ("linear", "softmax"):
-        for seed, judged in zip(bench.seeds, splits(bench), strict=True):
-            trained = split_of(job_of(bench, Arm(), name, seed))
+        for job, judged in zip(arms(bench)[name].jobs, splits(bench), strict=True):
+            trained = job.setup.classes.split(job.index)
             assert torch.equal(trained.held, judged.held)
             assert len(trained.train) + len(judged.held) == len(glyphs(400).pictures)
 

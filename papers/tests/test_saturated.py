@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from orbitlens_papers.bench import Bench, Scale, Settings
+from orbitlens_papers.jobs import Job
 from orbitlens_papers.saturated import certificates, circuits, compiling, learned, precision
 from orbitlens_papers.saturated.circuits import Circuit, Layer
 from orbitlens_papers.saturated.majority import (
@@ -109,7 +110,10 @@ def test_least_certificates_of_known_functions():
 
 def test_training_improves_a_hard_reader_but_not_beyond_its_certificate():
     strings, truth = all_strings(11), majority(all_strings(11))
-    before, after = (certificates.train_hard((1, 11, steps, 5)) for steps in (0, 120))
+    before, after = (
+        certificates.train_hard(Job(setup=certificates.ReaderSetup(n_heads=1, steps=steps), seed=5))
+        for steps in (0, 120)
+    )
     wrong = [certificates._wrong(reader, strings, truth) for reader in (before, after)]
     inside = majority(certificates.completions(11, certificates.restriction(after, 11)))
     assert wrong[1] < wrong[0]
@@ -237,7 +241,7 @@ def test_without_encoding_order_is_nothing_and_with_one_it_is_something(generato
 
 
 def test_a_model_trains_and_is_tested_at_every_length():
-    job = learned.Job(name="soft reader", seed=1, steps=2, batch=8, tested=100)
+    job = Job(setup=learned.MajoritySetup(name="soft reader", steps=2, batch=8, tested=100), seed=1)
     found, clear = learned.train_and_test(job)
     assert len(found) == len(clear) == len(learned.MEANS)
     assert (found, clear) == learned.train_and_test(job)

@@ -15,8 +15,9 @@ import torch
 from orbitlens.errors import InputError
 from orbitlens_papers.bench import Bench, Scale, Settings
 from orbitlens_papers.estimate import Estimate
-from orbitlens_papers.separable import cost, groups, sound, speech, training
-from orbitlens_papers.separable.arms import Arm, Job, Split, build, rate_at, run_job
+from orbitlens_papers.jobs import Job
+from orbitlens_papers.separable import comparisons, cost, groups, sound, speech
+from orbitlens_papers.separable.training import SoundSetup, Split, build, rate, train_and_judge
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 GRID = (2, 3)
@@ -166,7 +167,7 @@ def test_missing_digits_or_speakers_are_refused(tmp_path):
 
 def test_nobody_is_both_trained_on_and_judged(tmp_path, bench):
     file = archive(tmp_path / "data", takes=2)
-    splits = training.speech_splits(file, bench)
+    splits = comparisons.speech_splits(file, bench)
     assert list(splits) == ["ann", "bob", "cas"]
     for split in splits.values():
         assert len(split.train) == 40 and len(split.test) == 20 and split.n_classes == 10
@@ -175,9 +176,9 @@ def test_nobody_is_both_trained_on_and_judged(tmp_path, bench):
 def test_with_the_file_digits_are_used_and_without_it_made_sounds(tmp_path):
     archive(tmp_path / "data", takes=2)
     settings = Settings(scale=Scale.SMOKE, data=str(tmp_path / "data"))
-    found = training.runs(Bench(settings, tmp_path))
+    found = comparisons.runs(Bench(settings, tmp_path))
     assert "fsdd.zip" in found["source"] and found["of"] == "speakers"
-    assert found["chance"] == 0.1 and set(found["headline"]) == set(training.HEADLINE)
+    assert found["chance"] == 0.1 and set(found["headline"]) == set(comparisons.HEADLINE)
     assert "pattern" in found["made"]["separable"][0]
 
 
@@ -257,52 +258,52 @@ def easy_split(n=240):
     )
 
 
-def test_arms_of_equal_size_are_within_a_tenth(tmp_path):
+def test_models_of_equal_size_are_within_a_tenth(tmp_path):
     bench = Bench(Settings(scale=Scale.DEFAULT), tmp_path)
-    arms, grid = training.arms_of(bench, made=False), training._grid(bench)
-    blank = torch.zeros(1, *grid)
+    blank = torch.zeros(1, *comparisons._grid(bench))
     split = Split(train=blank, labels=torch.zeros(1, dtype=torch.long), test=blank,
                   wanted=torch.zeros(1, dtype=torch.long), n_classes=10)  # fmt: skip
+    setups = comparisons.setups(bench, split, made=False)
     sizes = {
-        name: sum(p.numel() for p in build(arms[name], split).parameters())
+        name: sum(p.numel() for p in build(setups[name]).parameters())
         for name in ("separable", "joint", "patches", "rows first", "columns only")
     }
-    assert all(abs(size / sizes["separable"] - 1) < training.MOST_OFF for size in sizes.values())
+    assert all(abs(size / sizes["separable"] - 1) < comparisons.MOST_OFF for size in sizes.values())
 
 
 @pytest.mark.parametrize("name", ["separable", "rows first", "patches"])
-def test_arms_of_the_full_scale_can_be_trained(tmp_path, name, generator):
+def test_models_of_the_full_scale_can_be_trained(tmp_path, name, generator):
     bench = Bench(Settings(scale=Scale.FULL), tmp_path)
-    x = torch.randn(4, *training._grid(bench), generator=generator)
+    x = torch.randn(4, *comparisons._grid(bench), generator=generator)
     labels = torch.arange(4)
     split = Split(train=x, labels=labels, test=x, wanted=labels, n_classes=12)
-    arm = replace(training.arms_of(bench, made=True)[name], steps=2, batch=2)
-    found = run_job(Job(arm=arm, split=split, seed=1, shows=name == "separable"))
-    assert 0 <= found["accuracy"] <= 1 and found["parameters"] > 100_000
-    assert name != "separable" or found["symmetry"]["without"] < 1e-9 < found["symmetry"]["with"]
+    setup = comparisons.setups(bench, split, made=True)[name]
+    setup = replace(setup, steps=2, batch=2, shows=name == "separable")
+    row = train_and_judge(Job(setup=setup, seed=1))
+    assert 0 <= row["accuracy"] <= 1 and row["parameters"] > 100_000
+    assert name != "separable" or row["symmetry"]["without"] < 1e-9 < row["symmetry"]["with"]
 
 
 def test_the_rate_goes_up_and_down_once():
-    arm = Arm(steps=100, rate=1.0)
-    rates = [rate_at(arm, step) for step in range(100)]
+    setup = SoundSetup(split=easy_split(), steps=100, rate=1.0)
+    rates = [rate(setup, step) for step in range(100)]
     assert rates.index(max(rates)) in {8, 9} and rates[0] == pytest.approx(0.1)
     assert rates[-1] == 0.0 and max(rates) <= 1.0
 
 
 @pytest.mark.parametrize("kind", ["separable", "cnn", "logistic"])
 def test_an_easy_task_is_learned_and_shuffled_labels_are_not(kind):
-    arm = Arm(kind=kind, width=16, layers=2, steps=150)
-    split = easy_split()
-    found = run_job(Job(arm=arm, split=split, seed=5))
-    assert found["accuracy"] > 0.85 and found["parameters"] > 0
-    shuffled = run_job(Job(arm=replace(arm, shuffled=True), split=split, seed=5))
+    setup = SoundSetup(split=easy_split(), kind=kind, width=16, layers=2, steps=150)
+    row = train_and_judge(Job(setup=setup, seed=5))
+    assert row["accuracy"] > 0.85 and row["parameters"] > 0
+    shuffled = train_and_judge(Job(setup=replace(setup, shuffled=True), seed=5))
     assert shuffled["accuracy"] < 0.6
 
 
 def test_columns_alone_say_the_same_of_a_clip_and_of_it_backwards():
     split = easy_split()
-    arm = Arm(axes="columns", width=16, layers=2)
-    model = build(arm, split).double().eval()
+    setup = SoundSetup(split=split, axes="columns", width=16, layers=2)
+    model = build(setup).double().eval()
     x = split.test.double()[:, None]
     with torch.no_grad():
         torch.testing.assert_close(model(x).logits, model(x.flip(3)).logits, rtol=0, atol=1e-12)
@@ -311,7 +312,7 @@ def test_columns_alone_say_the_same_of_a_clip_and_of_it_backwards():
 
 def test_the_size_of_a_difference_has_an_interval_of_sizes():
     def size(value, low, high):
-        found = training.size_of(Estimate(value=value, low=low, high=high, n=4, how="pairs"))
+        found = comparisons.size_of(Estimate(value=value, low=low, high=high, n=4, how="pairs"))
         return found.value, found.low, found.high
 
     assert size(-0.01, -0.03, 0.01) == (0.01, 0.0, 0.03)
@@ -321,4 +322,4 @@ def test_the_size_of_a_difference_has_an_interval_of_sizes():
 
 def test_seeds_of_one_speaker_are_one_unit():
     rows = {"ann": [{"accuracy": 0.5, "seconds": 1.0}, {"accuracy": 0.7, "seconds": 3.0}]}
-    assert training._by_unit(rows) == [{"accuracy": pytest.approx(0.6), "seconds": 2.0}]
+    assert comparisons._by_unit(rows) == [{"accuracy": pytest.approx(0.6), "seconds": 2.0}]

@@ -10,9 +10,10 @@ import torch
 
 from orbitlens.errors import InputError, MissingPackageError
 from orbitlens_papers.bench import Bench, Scale, Settings
-from orbitlens_papers.tokenization import arms, dictionaries, source, training, unigram
-from orbitlens_papers.tokenization.arms import Arm
+from orbitlens_papers.jobs import Job
+from orbitlens_papers.tokenization import dictionaries, regimes, source, training, unigram
 from orbitlens_papers.tokenization.source import ENTROPY, SWITCH, UNIGRAM
+from orbitlens_papers.tokenization.training import LetterSetup
 
 
 @pytest.fixture
@@ -155,15 +156,19 @@ def test_the_bound_falls_to_the_entropy_and_says_nothing_of_tiny_dictionaries():
 
 # --- training --------------------------------------------------------------------------------
 
-TINY = Arm(context=16, steps=4, look_every=2, n_characters=3_000, n_judged=4, number=7)
+TINY = LetterSetup(context=16, steps=4, look_every=2, n_characters=3_000, n_judged=4)
 
 
-def test_an_untrained_arm_costs_a_coin_over_letters():
-    row = arms.train_arm(TINY)
+def trained(setup):
+    return training.train(Job(setup=setup, seed=7))
+
+
+def test_an_untrained_model_costs_a_coin_over_letters():
+    row = trained(TINY)
     assert row["losses"][0] == pytest.approx(UNIGRAM, abs=0.03)
     assert row["steps"] == [0, 2, 4]
     assert row["length"] == 1.0
-    assert arms.train_arm(TINY) == row
+    assert trained(TINY) == row
 
 
 def test_losses_over_tokens_are_those_of_their_characters():
@@ -179,14 +184,15 @@ def test_losses_over_tokens_are_those_of_their_characters():
             )
 
     windows, lengths = torch.tensor([[0, 1, 2, 2]]), torch.tensor([1, 1, 4])
-    found = arms.held_out(Equal(), windows, lengths)
+    found = training.held_out(Equal(), windows, lengths)
     assert found == pytest.approx(3 * math.log(3) / 9)
 
 
 def test_the_two_starts_are_what_they_say():
     torch.manual_seed(0)
     small, own = (
-        arms.build_model(Arm(width=64, start=start), 10) for start in ("small", "default")
+        training.build_model(LetterSetup(width=64, start=start), 10)
+        for start in ("small", "default")
     )
     table = small.model.embed_tokens.weight.detach()
     assert table.data_ptr() == small.lm_head.weight.data_ptr()
@@ -197,7 +203,7 @@ def test_the_two_starts_are_what_they_say():
 
 
 def test_a_run_ends_early_only_where_it_may():
-    assert arms.train_arm(replace(TINY, stop_at=-1.0))["steps"] == [0, 2]
+    assert trained(replace(TINY, stop_at=-1.0))["steps"] == [0, 2]
 
 
 def row(*losses):
@@ -206,10 +212,10 @@ def row(*losses):
 
 def test_half_way_is_the_first_look_below_the_middle():
     middle = (UNIGRAM + ENTROPY) / 2
-    assert arms.half_way(row(UNIGRAM, middle + 1e-6, middle - 1e-6), 700) == 100
-    assert arms.half_way(row(UNIGRAM, UNIGRAM), 700) == 700
-    assert arms.closed_by(row(UNIGRAM, ENTROPY, UNIGRAM), 50) == pytest.approx(1.0)
-    assert arms.closed_by(row(UNIGRAM, ENTROPY, UNIGRAM), 49) == 0.0
+    assert training.half_way(row(UNIGRAM, middle + 1e-6, middle - 1e-6), 700) == 100
+    assert training.half_way(row(UNIGRAM, UNIGRAM), 700) == 700
+    assert training.closed_by(row(UNIGRAM, ENTROPY, UNIGRAM), 50) == pytest.approx(1.0)
+    assert training.closed_by(row(UNIGRAM, ENTROPY, UNIGRAM), 49) == 0.0
 
 
 def test_the_regime_is_put_into_words_by_the_numbers():
@@ -217,7 +223,7 @@ def test_the_regime_is_put_into_words_by_the_numbers():
         {"16 small": [700], "64 default": x} for x in ([700], [150], [300, 700], [301])
     )
     for cells, dependent in ((slow, False), (quick, True), (just, True), (late, False)):
-        words = training.regime(cells, 700)
+        words = regimes.regime(cells, 700)
         assert words.startswith("regime-dependent") is dependent
         assert ("64 default" in words) is dependent
-    assert "regime-dependent" not in training.regime({"16 small": [6]}, 6)  # it ended there
+    assert "regime-dependent" not in regimes.regime({"16 small": [6]}, 6)  # it ended there

@@ -14,12 +14,13 @@ from orbitlens.orbit.moto import MoTo, TokenNorm, patches_of
 from orbitlens_papers.bench import Bench, Scale, Settings
 from orbitlens_papers.claim import Finding, Outcome, PaperVerdict, Verdict, paper_verdict
 from orbitlens_papers.estimate import Estimate
-from orbitlens_papers.vision_tokens import STUDY, arms, exact, gains, images
-from orbitlens_papers.vision_tokens.arms import Arm
+from orbitlens_papers.jobs import Job
+from orbitlens_papers.vision_tokens import STUDY, exact, gains, images, training
 from orbitlens_papers.vision_tokens.images import IMAGES, LABELS, read_digits
+from orbitlens_papers.vision_tokens.training import ImageSetup
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
-SMALL = Arm(width=16, layers=1, steps=3, batch=8, n_judged=50, n_decoded=40)
+SMALL = ImageSetup(width=16, layers=1, steps=3, batch=8, n_judged=50, n_decoded=40)
 
 
 @pytest.fixture
@@ -125,10 +126,12 @@ def test_r2_is_one_for_an_invertible_map_and_less_where_something_is_lost(genera
     x = torch.randn(200, 6, generator=generator, dtype=torch.float64)
     square = torch.randn(6, 6, generator=generator, dtype=torch.float64)
     tokens = x @ square + 3.0  # the intercept takes the shift
-    assert arms.linear_r2(tokens[:100], x[:100], tokens[100:], x[100:]) == pytest.approx(1)
+    assert training.linear_r2(tokens[:100], x[:100], tokens[100:], x[100:]) == pytest.approx(1)
     # Half of six independent coordinates: half of the spread.
     half = x[:, :3]
-    assert arms.linear_r2(half[:100], x[:100], half[100:], x[100:]) == pytest.approx(0.5, abs=0.1)
+    assert training.linear_r2(half[:100], x[:100], half[100:], x[100:]) == pytest.approx(
+        0.5, abs=0.1
+    )
 
 
 def test_no_linear_tokens_beat_principal_components(generator):
@@ -137,9 +140,9 @@ def test_no_linear_tokens_beat_principal_components(generator):
     _, vectors = torch.linalg.eigh(torch.cov(rows.T))
     best = gains.best_r2(data, 2)
     tokens = rows @ vectors.flip(1)[:, :2]
-    assert arms.linear_r2(tokens, rows, tokens, rows) == pytest.approx(best, abs=1e-6)
+    assert training.linear_r2(tokens, rows, tokens, rows) == pytest.approx(best, abs=1e-6)
     drawn = rows @ torch.randn(4, 2, generator=generator, dtype=torch.float64)
-    assert arms.linear_r2(drawn, rows, drawn, rows) < best
+    assert training.linear_r2(drawn, rows, drawn, rows) < best
     assert gains.best_r2(data, 4) == pytest.approx(1)
 
 
@@ -162,7 +165,7 @@ class Says:
 
 def test_by_the_labels_of_others_even_a_perfect_model_guesses():
     labels = torch.arange(100) % 10
-    found = arms.judge(Says(labels), torch.zeros(100, 1, 2, 2), labels)
+    found = training.judge(Says(labels), torch.zeros(100, 1, 2, 2), labels)
     assert found["accuracy"] == 1
     assert found["by_others"] == pytest.approx(0.1)
 
@@ -170,7 +173,7 @@ def test_by_the_labels_of_others_even_a_perfect_model_guesses():
 def test_the_mean_over_all_ways_to_hand_labels_out_is_what_shuffling_gives(generator):
     labels = torch.randint(3, (500,), generator=generator)
     answers = torch.where(labels == 0, 0, torch.randint(10, (500,), generator=generator))
-    found = arms.judge(Says(answers), torch.zeros(500, 1, 2, 2), labels)
+    found = training.judge(Says(answers), torch.zeros(500, 1, 2, 2), labels)
     shuffled = [
         float((answers == labels[torch.randperm(500, generator=generator)]).double().mean())
         for _ in range(300)
@@ -209,44 +212,41 @@ def test_a_model_of_deit_s_has_its_22_million_parameters():
 # --- arms ------------------------------------------------------------------------------------
 
 
+def trained(setup, seed=0):
+    return training.train_and_judge(Job(setup=setup, seed=seed))
+
+
 def test_a_pair_shares_its_images_and_first_weights():
     data = read_digits(None)
-    plain = arms.build_model(replace(SMALL, number=5), data).state_dict()
+    plain = training.build_model(SMALL, data, 5).state_dict()
     for changes in ({"modulation": "moto"}, {"token_prop": 0.5}, {"modulation": "moto-random"}):
-        other = arms.build_model(replace(SMALL, number=5, **changes), data).state_dict()
+        other = training.build_model(replace(SMALL, **changes), data, 5).state_dict()
         assert all(torch.equal(value, other[name]) for name, value in plain.items())
-    again = arms.build_model(replace(SMALL, number=6), data).state_dict()
+    again = training.build_model(SMALL, data, 6).state_dict()
     assert any(not torch.equal(value, again[name]) for name, value in plain.items())
 
 
-def test_an_arm_is_the_same_twice_and_another_with_another_number():
-    first, second = (arms.train_arm(replace(SMALL, number=3)) for _ in range(2))
+def test_a_run_is_the_same_twice_and_another_with_another_seed():
+    first, second = (trained(SMALL, 3) for _ in range(2))
     assert first == second
-    assert arms.train_arm(replace(SMALL, number=4)) != first
+    assert trained(SMALL, 4) != first
 
 
 def test_labels_teach_and_shuffled_ones_do_not():
     learning = replace(SMALL, steps=400, batch=32, n_judged=797, width=32)
-    true, mixed = (arms.train_arm(replace(learning, shuffled=s)) for s in (False, True))
+    true, mixed = (trained(replace(learning, shuffled=s)) for s in (False, True))
     assert true["accuracy"] > 0.4
     assert mixed["accuracy"] < 0.25
 
 
 def test_pictures_have_a_layout_whose_shares_sum_to_one_and_falling_spectra():
-    row = arms.train_arm(replace(SMALL, modulation="moto", pictures=True))
+    row = trained(replace(SMALL, modulation="moto", pictures=True))
     shares = torch.tensor(row["layout"]).sum(dim=0)
     torch.testing.assert_close(shares, torch.ones(4, 4), rtol=0, atol=0.01)
     assert len(row["image"]) == 8
     for values in row["spectra"].values():
         assert values == sorted(values, reverse=True) and len(values) == 16
-    assert "layout" not in arms.train_arm(replace(SMALL, pictures=True))
-
-
-def test_the_rate_goes_up_and_down_to_nothing():
-    rates = [arms.rate_at(step, 100) for step in range(1, 101)]
-    assert max(rates) == rates[9] == arms.RATE
-    assert rates[:10] == sorted(rates[:10]) and rates[9:] == sorted(rates[9:], reverse=True)
-    assert rates[-1] == pytest.approx(0)
+    assert "layout" not in trained(replace(SMALL, pictures=True))
 
 
 # --- verdicts --------------------------------------------------------------------------------
@@ -255,8 +255,7 @@ def test_the_rate_goes_up_and_down_to_nothing():
 def made_up(bench, gained):
     """Return rows of all arms at 0.7, with both designs better by what each pair gains."""
     rows = {
-        name: [{"accuracy": 0.7, "by_others": 0.1, "looks": []}] * 4
-        for name in gains.all_arms(bench)
+        name: [{"accuracy": 0.7, "by_others": 0.1, "looks": []}] * 4 for name in gains.setups(bench)
     }
     rows["both, 200"] = [{**rows["both, 200"][0], "accuracy": 0.7 + g} for g in gained]
     rows[gains.SHUFFLED] = [{**rows["both, 200"][0], "accuracy": 0.1 + g} for g in gained]
@@ -283,7 +282,7 @@ def test_a_gain_holds_above_zero_and_fails_below_and_its_control_fails(
 
 
 def test_tokens_wide_enough_make_4a_untestable_and_it_says_so(bench, monkeypatch):
-    rows = {name: [{"r2": 1.0, "r2_others": 0.0}] * 2 for name in gains.all_arms(bench)}
+    rows = {name: [{"r2": 1.0, "r2_others": 0.0}] * 2 for name in gains.setups(bench)}
     monkeypatch.setattr(gains, "runs", lambda bench: rows)
     found = gains.keeps_pixels(bench)
     assert "4 pixels fit into tokens of 16" in found.obstacle

@@ -8,13 +8,14 @@ arXiv 2308.16898: tokens, queries and head lie on the unit sphere, labels are co
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from orbitlens_papers.descent import normalised_step
+from orbitlens.lab.fitting import NormalizedDescent
 
 N_SAMPLES, N_TOKENS, WIDTH = 6, 8, 10  # of the paper's experiment
 RATE = 0.1  # length of a normalised step
@@ -167,19 +168,23 @@ def descend(
 ) -> Path:
     """Go down from a start, all problems side by side; keep W after the steps in `looks`."""
     parameters = [p.clone() for p in beginning]
-    values = values_of(problems)
+    make = partial(NormalizedDescent, separate=True) if how.normalised else torch.optim.SGD
+    optimizer, values = make(parameters, lr=how.rate), values_of(problems)
     wanted = {*looks, how.steps}
     kept: dict[int, Tensor] = {}
     for step in range(how.steps + 1):
         if step in wanted:
             kept[step] = matrix_of(parameters).clone()
         if step < how.steps:
-            _step(problems, parameters, values, how)
+            _set_gradients(problems, parameters, values, how)
+            optimizer.step()
     order = sorted(kept)
     return Path(steps=tuple(order), matrices=tuple(kept[k] for k in order))
 
 
-def _step(problems: Problems, parameters: Sequence[Tensor], values: Tensor, how: Descent) -> None:
+def _set_gradients(
+    problems: Problems, parameters: Sequence[Tensor], values: Tensor, how: Descent
+) -> None:
     slope = _gradient(problems, matrix_of(parameters), values)
     if how.factored:
         key, query = parameters
@@ -187,12 +192,6 @@ def _step(problems: Problems, parameters: Sequence[Tensor], values: Tensor, how:
         query.grad = slope.transpose(1, 2) @ key + 2 * PENALTY * query
     else:
         parameters[0].grad = slope
-    if how.normalised:
-        normalised_step(parameters, how.rate, separate=True)
-        return
-    for parameter in parameters:
-        assert parameter.grad is not None  # just computed
-        parameter -= how.rate * parameter.grad
 
 
 def _gradient(problems: Problems, w: Tensor, values: Tensor) -> Tensor:

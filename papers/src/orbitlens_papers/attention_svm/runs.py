@@ -104,7 +104,7 @@ def _other_labels(bench: Bench, problems: Problems) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class Selection:
     """One problem to solve: its tokens, and those to select, by name."""
 
     tokens: Float[Tensor, "sample tokens d_model"]
@@ -120,15 +120,15 @@ class Solved:
     gaps: tuple[float, ...]  # duality gaps of all of them
 
 
-def solve_job(job: Job) -> dict[tuple[str, Norm], margin.Solution]:
+def solve_selection(selection: Selection) -> dict[tuple[str, Norm], margin.Solution]:
     """Return both solutions for every choice; a choice that came before is not solved again."""
     known: dict[tuple[tuple[int, ...], Norm], margin.Solution] = {}
     found = {}
-    for name, chosen in job.chosen.items():
+    for name, chosen in selection.chosen.items():
         for norm in Norm:
             key = (tuple(chosen.tolist()), norm)
             if key not in known:
-                known[key] = margin.solve(job.tokens, job.queries, chosen, norm=norm)
+                known[key] = margin.solve(selection.tokens, selection.queries, chosen, norm=norm)
             found[name, norm] = known[key]
     return found
 
@@ -147,15 +147,15 @@ def _solved(bench: Bench) -> Solved:
 
 def solve_all(bench: Bench, problems: Problems, choices: Mapping[str, Tensor]) -> Solved:
     """Return both solutions of every problem for every choice."""
-    jobs = [
-        Job(
+    selections = [
+        Selection(
             tokens=problems.tokens[k],
             queries=problems.queries[k],
             chosen={name: chosen[k] for name, chosen in choices.items()},
         )
         for k in range(len(problems))
     ]
-    found = bench.map(solve_job, jobs)
+    found = bench.map(solve_selection, selections)
     keys = [(name, norm) for name in choices for norm in Norm]
     return Solved(
         matrices={

@@ -1,21 +1,24 @@
 """Claim 5: attention on tokens (0, s_t, s_{t-1}) as one step of gradient descent.
 
 Enters: a bench. Leaves: outcomes. A step from zero on sum_t |s_{t+1} - W s_t|^2 / 2, of length eta,
-gives W_1 = eta sum_t s_{t+1} s_t^T; applied to s_T it foretells eta sum_t s_{t+1} <s_t, s_T>.
+gives W_1 = eta sum_t s_{t+1} s_t^T; applied to s_T it predicts eta sum_t s_{t+1} <s_t, s_T>.
 *Structured* attention reads s_t into values, s_{t-1} into keys and s_T into the query, diagonal in
 the basis that all W share, or d x d where there is none; *free* attention has all 3d x 3d entries.
 """
 
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from orbitlens.lab.fitting import fit
 from orbitlens_papers import estimate
 from orbitlens_papers.bench import Bench
 from orbitlens_papers.claim import Outcome
+from orbitlens_papers.jobs import Arm, Job, run_arms
 from orbitlens_papers.trained import judged
 
 SETTINGS = ("commuting", "not commuting")
@@ -24,12 +27,11 @@ BATCH, RATE = 512, 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class StepSetup:
     """One model on one kind of systems."""
 
     setting: str  # of SETTINGS
     kind: str  # of KINDS
-    number: int  # seed
     n_steps: int
     n_tokens: int = 12
     d: int = 4
@@ -45,11 +47,11 @@ class Sequences:
     basis: Float[Tensor, "d d"]
 
 
-def rotations(job: Job, n: int, generator: torch.Generator) -> Float[Tensor, "n d d"]:
+def rotations(setup: StepSetup, n: int, generator: torch.Generator) -> Float[Tensor, "n d d"]:
     """Return turns by angles that are uniform on the circle, one a plane."""
-    angles = 2 * torch.pi * torch.rand(n, job.d // 2, generator=generator, dtype=torch.float64)
-    w = torch.zeros(n, job.d, job.d, dtype=torch.float64)
-    for k in range(job.d // 2):
+    angles = 2 * torch.pi * torch.rand(n, setup.d // 2, generator=generator, dtype=torch.float64)
+    w = torch.zeros(n, setup.d, setup.d, dtype=torch.float64)
+    for k in range(setup.d // 2):
         i, j = 2 * k, 2 * k + 1
         w[:, i, i] = w[:, j, j] = angles[:, k].cos()
         w[:, j, i] = angles[:, k].sin()
@@ -64,17 +66,17 @@ def haar(n: int, d: int, generator: torch.Generator) -> Float[Tensor, "n d d"]:
 
 
 def sequences(
-    job: Job, n: int, generator: torch.Generator, basis: Float[Tensor, "d d"] | None = None
+    setup: StepSetup, n: int, generator: torch.Generator, basis: Float[Tensor, "d d"] | None = None
 ) -> Sequences:
     """Return sequences from random unit vectors; commuting systems share one basis."""
-    shared = haar(1, job.d, generator)[0] if basis is None else basis
-    if job.setting == "commuting":
-        w = shared @ rotations(job, n, generator) @ shared.T
+    shared = haar(1, setup.d, generator)[0] if basis is None else basis
+    if setup.setting == "commuting":
+        w = shared @ rotations(setup, n, generator) @ shared.T
     else:
-        w = haar(n, job.d, generator)
-    s = torch.randn(n, job.d, generator=generator, dtype=torch.float64)
+        w = haar(n, setup.d, generator)
+    s = torch.randn(n, setup.d, generator=generator, dtype=torch.float64)
     states = [s / s.norm(dim=-1, keepdim=True)]
-    for _ in range(job.n_tokens + 1):
+    for _ in range(setup.n_tokens + 1):
         states.append(torch.einsum("nij,nj->ni", w, states[-1]))
     return Sequences(s=torch.stack(states, dim=1), basis=shared)
 
@@ -93,49 +95,49 @@ def best_length(step: Float[Tensor, "n d"], target: Float[Tensor, "n d"]) -> flo
 # --- models ----------------------------------------------------------------------------------
 
 
-def first_weights(job: Job, generator: torch.Generator) -> dict[str, Tensor]:
+def first_weights(setup: StepSetup, generator: torch.Generator) -> dict[str, Tensor]:
     """Return small random weights: of values, and of scores between keys and the query."""
-    sizes: dict[str, tuple[int, ...]] = {"value": (job.d, job.d), "score": (job.d, job.d)}
-    if job.kind == "free":
-        sizes = {"value": (job.d, 3 * job.d), "score": (3 * job.d, 3 * job.d)}
-    elif job.setting == "commuting":
+    sizes: dict[str, tuple[int, ...]] = {"value": (setup.d, setup.d), "score": (setup.d, setup.d)}
+    if setup.kind == "free":
+        sizes = {"value": (setup.d, 3 * setup.d), "score": (3 * setup.d, 3 * setup.d)}
+    elif setup.setting == "commuting":
         # real and imaginary part for each plane: what commutes with all turns of it
-        sizes = {"value": (job.d // 2, 2), "score": (job.d // 2, 2)}
+        sizes = {"value": (setup.d // 2, 2), "score": (setup.d // 2, 2)}
     return {
         name: (0.3 * torch.randn(*size, generator=generator, dtype=torch.float64)).requires_grad_()
         for name, size in sizes.items()
     }
 
 
-def foretell(
-    job: Job, weights: dict[str, Tensor], values: Tensor, keys: Tensor, basis: Tensor
+def predict(
+    setup: StepSetup, weights: dict[str, Tensor], values: Tensor, keys: Tensor, basis: Tensor
 ) -> Float[Tensor, "n d"]:
     """Return sum_t V(token_t) score(token_t, token_T) from s_1 ... s_T and s_0 ... s_{T-1}."""
-    if job.kind == "free":
+    if setup.kind == "free":
         zeros = torch.zeros_like(values)
         tokens = torch.cat([zeros, values, keys], dim=-1)
         scores = torch.einsum("ntk,kl,nl->nt", tokens, weights["score"], tokens[:, -1])
         return torch.einsum("nt,ntk,dk->nd", scores, tokens, weights["value"])
-    value, score = (_in_basis(job, weights[name], basis) for name in ("value", "score"))
+    value, score = (_in_basis(setup, weights[name], basis) for name in ("value", "score"))
     scores = torch.einsum("ntk,kl,nl->nt", keys, score, values[:, -1])
     return torch.einsum("nt,ntk,dk->nd", scores, values, value)
 
 
-def _in_basis(job: Job, weight: Tensor, basis: Tensor) -> Tensor:
+def _in_basis(setup: StepSetup, weight: Tensor, basis: Tensor) -> Tensor:
     """Return a d x d map: as it is, or scaled turns of the planes of the shared basis."""
-    if job.setting != "commuting":
+    if setup.setting != "commuting":
         return weight
     blocks = [torch.stack([torch.stack([x, -y]), torch.stack([y, x])]) for x, y in weight]
     return basis @ torch.block_diag(*blocks) @ basis.T
 
 
-def aligned(job: Job, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+def aligned(setup: StepSetup, weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return weights whose values do not turn their planes; the scores turn by as much more.
 
     In the basis that all W share, only the product of a plane's value and score enters the term
-    that foretells; how the turn is split between them the loss does not tell.
+    that predicts; how the turn is split between them the loss does not tell.
     """
-    if job.kind != "structured" or job.setting != "commuting":
+    if setup.kind != "structured" or setup.setting != "commuting":
         return weights
     value, score = (torch.view_as_complex(weights[name].detach()) for name in ("value", "score"))
     phase = value / value.abs()
@@ -143,41 +145,41 @@ def aligned(job: Job, weights: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: torch.view_as_real(part) for name, part in parts.items()}
 
 
-def train(job: Job) -> dict[str, Any]:
+def train(job: Job[StepSetup]) -> dict[str, Any]:
     """Train one model; return its error beside that of a gradient step, and their cosine."""
-    generator = torch.Generator().manual_seed(job.number)
-    pool = sequences(job, job.pool, generator)
-    weights = first_weights(job, generator)
-    optimizer = torch.optim.Adam(weights.values(), lr=RATE)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, job.n_steps)
-    for _ in range(job.n_steps):
+    setup, generator = job.setup, torch.Generator().manual_seed(job.seed)
+    pool = sequences(setup, setup.pool, generator)
+    weights = first_weights(setup, generator)
+
+    def loss_at(step: int) -> Tensor:
         s = pool.s[torch.randint(len(pool.s), (BATCH,), generator=generator)]
-        out = foretell(job, weights, *_read(job, s, generator), pool.basis)
-        optimizer.zero_grad()
-        (out - s[:, -1]).square().sum(dim=-1).mean().backward()
-        optimizer.step()
-        schedule.step()
-    return _judge(job, pool, weights, generator)
+        out = predict(setup, weights, *_read(setup, s, generator), pool.basis)
+        return (out - s[:, -1]).square().sum(dim=-1).mean()
+
+    optimizer = torch.optim.Adam(weights.values(), lr=RATE)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, setup.n_steps)
+    fit(loss_at, optimizer, steps=setup.n_steps, schedule=schedule)
+    return _judge(setup, pool, weights, generator)
 
 
-def _read(job: Job, s: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def _read(setup: StepSetup, s: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Return what values and keys read: s_1 ... s_T and s_0 ... s_{T-1}."""
     values, keys = s[:, 1:-1], s[:, :-2]
-    if job.broken:
+    if setup.broken:
         keys = keys[:, torch.randperm(keys.shape[1], generator=generator)]
     return values, keys
 
 
 def _judge(
-    job: Job, pool: Sequences, weights: dict[str, Tensor], generator: torch.Generator
+    setup: StepSetup, pool: Sequences, weights: dict[str, Tensor], generator: torch.Generator
 ) -> dict[str, Any]:
-    fresh = sequences(job, 4096, generator, pool.basis).s
+    fresh = sequences(setup, 4096, generator, pool.basis).s
     eta = best_length(gradient_step(pool.s), pool.s[:, -1])
     step, target = eta * gradient_step(fresh), fresh[:, -1]
-    read = _read(job, fresh, generator)
+    read = _read(setup, fresh, generator)
     with torch.no_grad():
-        out = foretell(job, weights, *read, pool.basis)
-        turned = foretell(job, aligned(job, weights), *read, pool.basis)
+        out = predict(setup, weights, *read, pool.basis)
+        turned = predict(setup, aligned(setup, weights), *read, pool.basis)
     return {
         "mse": _error(out, target),
         "aligned_mse": _error(turned, target),
@@ -208,25 +210,20 @@ def runs(bench: Bench) -> Runs:
 
 
 def _runs(bench: Bench) -> Runs:
-    kinds = [(s, k, broken) for s in SETTINGS for k in KINDS for broken in (False, True)]
-    places = [(*kind, seed) for kind in kinds for seed in bench.seeds]
-    jobs = [
-        Job(
+    arms = {}
+    for setting, kind, broken in product(SETTINGS, KINDS, (False, True)):
+        setup = StepSetup(
             setting=setting,
             kind=kind,
-            number=bench.generator(f"augmented {setting}", seed).initial_seed(),
             n_steps=bench.pick(10, 1500, 6000),
             n_tokens=bench.pick(12, 12, 50),
             d=bench.pick(4, 4, 6),
             pool=bench.pick(2**9, 2**14, 2**14),
             broken=broken,
         )
-        for setting, kind, broken, seed in places
-    ]
-    found: Runs = {}
-    for job, run in zip(jobs, bench.map(train, jobs), strict=True):
-        found.setdefault(_name(job.setting, job.kind, broken=job.broken), []).append(run)
-    return found
+        seeds = [bench.generator(f"augmented {setting}", s).initial_seed() for s in bench.seeds]
+        arms[_name(setting, kind, broken=broken)] = Arm(setup=setup, seeds=seeds)
+    return run_arms(bench, train, arms)
 
 
 def _name(setting: str, kind: str, *, broken: bool = False) -> str:
@@ -284,13 +281,13 @@ def _short(run: dict[str, Any]) -> dict[str, float]:
 def by_length(bench: Bench) -> dict[str, Any]:
     """Return the error of the best gradient step by the number of tokens, for each setting."""
     lengths = [2, 4, 8, 16, 32, 64]
-    job = Job(setting="commuting", kind="structured", number=0, n_steps=0)
+    setup = StepSetup(setting="commuting", kind="structured", n_steps=0)
     result: dict[str, Any] = {"lengths": lengths}
     for setting in SETTINGS:
         generator = bench.generator(f"by length {setting}")
         rows = []
         for length in lengths:
-            one = replace(job, setting=setting, n_tokens=length)
+            one = replace(setup, setting=setting, n_tokens=length)
             s = sequences(one, bench.pick(200, 4096, 2**14), generator).s
             step, target = gradient_step(s), s[:, -1]
             eta = best_length(step, target)

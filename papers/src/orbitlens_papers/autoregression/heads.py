@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from orbitlens.lab.fitting import fit
 from orbitlens_papers.autoregression.attention import (
     Characters,
     Setting,
@@ -57,15 +58,14 @@ def solve(task: Task) -> list[dict[str, Any]]:
     """Train all starts of all seeds and return the best start of each seed, as plain data."""
     parameters = first_parameters(task)
     generator = torch.Generator().manual_seed(task.numbers[0])
-    leaves = [parameters.a, parameters.b, parameters.p]
-    optimizer = torch.optim.Adam(leaves, lr=task.rate)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, task.n_steps)
     terms = _terms(task, N_ORDERS, generator)
-    for _ in range(task.n_steps):
-        optimizer.zero_grad()
-        _loss(task, parameters, terms, generator).sum().backward()
-        optimizer.step()
-        schedule.step()
+    optimizer = torch.optim.Adam([parameters.a, parameters.b, parameters.p], lr=task.rate)
+    fit(
+        lambda step: _loss(task, parameters, terms, generator).sum(),
+        optimizer,
+        steps=task.n_steps,
+        schedule=torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, task.n_steps),
+    )
     return _best(task, parameters, generator)
 
 

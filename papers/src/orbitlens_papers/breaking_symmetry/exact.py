@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from orbitlens.lab.fitting import seeded
 from orbitlens.orbit import OrbitConfig, OrbitForCausalLM
 from orbitlens.order.defect import permutation_defect
 from orbitlens.order.permutations import all_permutations
@@ -47,8 +48,7 @@ def random_model(kind: Kind, seed: int, *, width: int = 16) -> OrbitForCausalLM:
         norm=kind.norm,
         initializer_range=SPREAD,
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = OrbitForCausalLM(config).double().eval()
         if model.model.relative_bias is not None:  # tables start at zero or near it
             torch.nn.init.normal_(model.model.relative_bias.weight, std=1.0)

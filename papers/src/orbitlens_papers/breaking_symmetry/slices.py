@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from orbitlens.lab.fitting import seeded
 from orbitlens.orbit import OrbitConfig, OrbitForCausalLM
 from orbitlens.order.probes import adjacency, classify, regress, split_samples
 from orbitlens_papers import estimate
@@ -35,8 +36,7 @@ def fresh_model(mask: str, seed: int, *, position: str = "none", residual: str =
         mask=mask,
         residual=residual,
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         return OrbitForCausalLM(config).eval()
 
 

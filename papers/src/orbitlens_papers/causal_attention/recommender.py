@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn.utils import clip_grad_norm_
 
+from orbitlens.lab.fitting import fit, seeded
 from orbitlens_papers.causal_attention.sessions import (
     LONGEST,
     SHORTEST,
@@ -76,8 +76,7 @@ def train_recommender(plan: Plan) -> Trained:
         max_position_embeddings=LONGEST,
         mask="full",
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(plan.number)
+    with seeded(plan.number):
         model = OrbitForCausalLM(config)
     losses = _fit(model, sessions, plan, generator)
     model.eval()
@@ -92,26 +91,21 @@ def _fit(
     generator: torch.Generator,
 ) -> list[float]:
     """Train with AdamW and a rate that falls to nothing; a batch has sessions of one length."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=plan.rate, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, plan.rate, plan.steps, pct_start=0.1)
-    model.train()
-    losses = []
-    for step in range(plan.steps):
-        found = sessions[int(torch.randint(len(sessions), (), generator=generator))]
-        batch = found[torch.randint(len(found), (plan.batch,), generator=generator)]
+
+    def loss_at(step: int) -> Tensor:
+        group = sessions[int(torch.randint(len(sessions), (), generator=generator))]
+        batch = group[torch.randint(len(group), (plan.batch,), generator=generator)]
         hidden = torch.rand(batch.shape, generator=generator) < HIDDEN
         hidden[:, -1] = True
-        loss = model(
-            batch.masked_fill(hidden, plan.mask_id), targets=batch.masked_fill(~hidden, IGNORED)
-        ).loss
-        optimizer.zero_grad()
-        loss.backward()
-        clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        if step % max(1, plan.steps // 50) == 0:
-            losses.append(float(loss.detach()))
-    return losses
+        inputs = batch.masked_fill(hidden, plan.mask_id)
+        loss: Tensor = model(inputs, targets=batch.masked_fill(~hidden, IGNORED)).loss
+        return loss
+
+    optimizer = torch.optim.AdamW(model.train().parameters(), lr=plan.rate, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, plan.rate, plan.steps, pct_start=0.1)
+    losses = fit(loss_at, optimizer, steps=plan.steps, schedule=schedule, clip=1.0)
+    every: list[float] = losses[:: max(1, plan.steps // 50)].tolist()
+    return every
 
 
 @torch.no_grad()

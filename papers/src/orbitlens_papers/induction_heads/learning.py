@@ -1,13 +1,13 @@
 """One model, trained in three stages or all at once, and judged on sequences it never saw.
 
-Enters: a `Job`, plain enough for another process. Leaves: plain data: what was selected, where
+Enters: a job. Leaves: plain data: what was selected, where
 heads look, how a grew, and losses beside those of counting. A stage is gradient descent on one part
 of the weights, on all contexts. Selector and copier take normalised steps, the path of gradient
 flow at another pace. The classifier has one number, and steps of one length would make it grow
 where there is nothing to learn: it takes plain ones.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitlens_papers.descent import normalised_step
+from orbitlens.lab.fitting import NormalizedDescent, fit
 from orbitlens_papers.induction_heads.chains import (
     Chain,
     Counts,
@@ -38,6 +38,7 @@ from orbitlens_papers.induction_heads.model import (
     shares,
     similarity,
 )
+from orbitlens_papers.jobs import Job
 
 RATES = {"c": 0.004, "w": 0.1, "a": 0.5}  # of the stages; for a, times the gradient
 LOOKS = 60  # points of a curve that are kept
@@ -45,12 +46,11 @@ LONG, LESS_FIXED = 400, 0.3  # context and alpha that no model was trained on
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class ChainSetup:
     """What is trained, on what, and for how long."""
 
     chain: Chain
     degree: int  # at most so many heads in a set
-    number: int  # seed of the data
     n_train: int
     n_test: int
     steps: tuple[int, int, int]  # of the selector, the copier, the classifier
@@ -74,16 +74,16 @@ class Look:
     a: float
 
 
-def learn(job: Job) -> dict[str, Any]:
+def learn(job: Job[ChainSetup]) -> dict[str, Any]:
     """Train in three stages and judge; the looks of all stages follow each other."""
-    generator = torch.Generator().manual_seed(job.number)
-    counts = _contexts(job, draw(job.chain, job.n_train, generator), generator)
-    weights = first_weights(job.chain, job.degree, alike=job.alike)
+    setup, generator = job.setup, torch.Generator().manual_seed(job.seed)
+    counts = _contexts(setup, draw(setup.chain, setup.n_train, generator), generator)
+    weights = first_weights(setup.chain, setup.degree, alike=setup.alike)
     looks: list[list[Look]] = []
     begun = lag_weights(weights.w)
-    for part, steps in zip(("c", "w", "a"), job.steps, strict=True):
+    for part, steps in zip(("c", "w", "a"), setup.steps, strict=True):
         rates = [RATES[part]] * steps
-        weights, seen = descend(job, weights, counts, (part,), rates, plain=part == "a")
+        weights, seen = descend(setup, weights, counts, (part,), rates, plain=part == "a")
         looks.append(seen)
     return {
         "shares": shares(weights.c).tolist(),
@@ -91,31 +91,31 @@ def learn(job: Job) -> dict[str, Any]:
         "lags": lag_weights(weights.w).tolist(),
         "growth": growth([look.a for look in looks[2]]),
         "stages": [_thin(seen) for seen in looks],
-        "parents_share": _parents_share(job, shares(weights.c)),
-        "copied": _copied(job, lag_weights(weights.w)),
-        **_judged(job, weights, generator),
+        "parents_share": _parents_share(setup, shares(weights.c)),
+        "copied": _copied(setup, lag_weights(weights.w)),
+        **_judged(setup, weights, generator),
     }
 
 
-def select(job: Job) -> float:
+def select(job: Job[ChainSetup]) -> float:
     """Train the selector alone; return the share of the parents' set."""
-    generator = torch.Generator().manual_seed(job.number)
-    counts = _contexts(job, draw(job.chain, job.n_train, generator), generator)
-    weights = first_weights(job.chain, job.degree, alike=job.alike)
-    weights, _ = descend(job, weights, counts, ("c",), [RATES["c"]] * job.steps[0])
-    return _parents_share(job, shares(weights.c))
+    setup, generator = job.setup, torch.Generator().manual_seed(job.seed)
+    counts = _contexts(setup, draw(setup.chain, setup.n_train, generator), generator)
+    weights = first_weights(setup.chain, setup.degree, alike=setup.alike)
+    weights, _ = descend(setup, weights, counts, ("c",), [RATES["c"]] * setup.steps[0])
+    return _parents_share(setup, shares(weights.c))
 
 
-def learn_at_once(job: Job) -> dict[str, Any]:
+def learn_at_once(job: Job[ChainSetup]) -> dict[str, Any]:
     """Train all weights at once; return when each part was done, in steps."""
-    generator = torch.Generator().manual_seed(job.number)
-    counts = _contexts(job, draw(job.chain, job.n_train, generator), generator)
-    weights = first_weights(job.chain, job.degree)
-    rates = joint_rates(job.joint)
-    weights, looks = descend(job, weights, counts, ("w", "c", "a"), rates)
-    place = job.sets.index(job.chain.parents)
+    setup, generator = job.setup, torch.Generator().manual_seed(job.seed)
+    counts = _contexts(setup, draw(setup.chain, setup.n_train, generator), generator)
+    weights = first_weights(setup.chain, setup.degree)
+    rates = joint_rates(setup.joint)
+    weights, looks = descend(setup, weights, counts, ("w", "c", "a"), rates)
+    place = setup.sets.index(setup.chain.parents)
     selected = [look.shares[place] for look in looks]
-    copied = [min(look.own_lags[lag - 1] for lag in job.chain.parents) for look in looks]
+    copied = [min(look.own_lags[lag - 1] for lag in setup.chain.parents) for look in looks]
     return {
         "selected": _thinned(selected),
         "copied": _thinned(copied),
@@ -136,7 +136,7 @@ def joint_rates(n_steps: int) -> list[float]:
 
 
 def descend(
-    job: Job,
+    setup: ChainSetup,
     weights: Weights,
     counts: Counts,
     parts: Sequence[str],
@@ -147,23 +147,21 @@ def descend(
     """Return weights whose named parts went down the loss, and a look before each step."""
     leaves = {part: getattr(weights, part).clone().requires_grad_() for part in parts}
     moving = replace(weights, **leaves)
-    step = _plain_step if plain else normalised_step
-    looks = []
-    for rate in rates:
-        for leaf in leaves.values():
-            leaf.grad = None
-        loss = mean_loss(job.chain, moving, job.degree, counts)
-        loss.backward()
+    looks: list[Look] = []
+
+    def loss_at(step: int) -> Tensor:
+        loss = mean_loss(setup.chain, moving, setup.degree, counts)
         looks.append(_look(moving, float(loss.detach())))
-        step(leaves.values(), rate)
+        return loss
+
+    descent = torch.optim.SGD if plain else NormalizedDescent
+    fit(
+        loss_at,
+        descent(leaves.values(), lr=rates[0] if rates else 0.0),
+        steps=len(rates),
+        schedule=lambda step: rates[step],
+    )
     return replace(weights, **{name: leaf.detach() for name, leaf in leaves.items()}), looks
-
-
-@torch.no_grad()
-def _plain_step(parameters: Iterable[Tensor], rate: float) -> None:
-    for parameter in parameters:
-        assert parameter.grad is not None, "backward was called just before"
-        parameter -= rate * parameter.grad
 
 
 # --- what is read off ------------------------------------------------------------------------
@@ -194,61 +192,61 @@ def _look(weights: Weights, loss: float) -> Look:
         return Look(loss=loss, shares=shares(weights.c).tolist(), own_lags=own, a=float(weights.a))
 
 
-def _parents_share(job: Job, found: Float[Tensor, " sets"]) -> float:
+def _parents_share(setup: ChainSetup, found: Float[Tensor, " sets"]) -> float:
     """Return the share of the parents' set; 0 where the degree is too small to hold it."""
-    if job.chain.parents not in job.sets:
+    if setup.chain.parents not in setup.sets:
         return 0.0
-    return float(found[job.sets.index(job.chain.parents)])
+    return float(found[setup.sets.index(setup.chain.parents)])
 
 
-def _copied(job: Job, lags: Float[Tensor, "head lags"]) -> float:
-    return min(float(lags[lag - 1, lag - 1]) for lag in job.chain.parents)
+def _copied(setup: ChainSetup, lags: Float[Tensor, "head lags"]) -> float:
+    return min(float(lags[lag - 1, lag - 1]) for lag in setup.chain.parents)
 
 
-def _contexts(job: Job, found: Draw, generator: torch.Generator) -> Counts:
-    if job.context == "shuffled":
-        return counts_of(job.chain, shuffled(found.tokens, generator), found.tokens)
-    return counts_of(job.chain, found.tokens)
+def _contexts(setup: ChainSetup, found: Draw, generator: torch.Generator) -> Counts:
+    if setup.context == "shuffled":
+        return counts_of(setup.chain, shuffled(found.tokens, generator), found.tokens)
+    return counts_of(setup.chain, found.tokens)
 
 
-def _judged(job: Job, weights: Weights, generator: torch.Generator) -> dict[str, Any]:
+def _judged(setup: ChainSetup, weights: Weights, generator: torch.Generator) -> dict[str, Any]:
     """Return held-out losses as trained, in a longer context, and with less fixed laws."""
-    found = draw(job.chain, job.n_test, generator)
-    long, less = replace(job.chain, length=LONG), replace(job.chain, alpha=LESS_FIXED)
+    found = draw(setup.chain, setup.n_test, generator)
+    long, less = replace(setup.chain, length=LONG), replace(setup.chain, alpha=LESS_FIXED)
     return {
-        "test": _losses(job, weights, found, generator),
+        "test": _losses(setup, weights, found, generator),
         "long": _losses(
-            replace(job, chain=long), weights, draw(long, job.n_test, generator), generator
+            replace(setup, chain=long), weights, draw(long, setup.n_test, generator), generator
         ),
         "less_fixed": _losses(
-            replace(job, chain=less), weights, draw(less, job.n_test, generator), generator
+            replace(setup, chain=less), weights, draw(less, setup.n_test, generator), generator
         ),
-        "example": _example(job, weights, found),
+        "example": _example(setup, weights, found),
     }
 
 
 def _losses(
-    job: Job, weights: Weights, found: Draw, generator: torch.Generator
+    setup: ChainSetup, weights: Weights, found: Draw, generator: torch.Generator
 ) -> dict[str, float]:
     """Return the model's loss beside those of counting on the context in its own order."""
-    chain, ordered = job.chain, counts_of(job.chain, found.tokens)
+    chain, ordered = setup.chain, counts_of(setup.chain, found.tokens)
     mixed = counts_of(chain, shuffled(found.tokens, generator), found.tokens)
-    given = mixed if job.context == "shuffled" else ordered
+    given = mixed if setup.context == "shuffled" else ordered
     with torch.no_grad():
         return {
-            "model": float(mean_loss(chain, weights, job.degree, given)),
-            "shuffled": float(mean_loss(chain, weights, job.degree, mixed)),
+            "model": float(mean_loss(chain, weights, setup.degree, given)),
+            "shuffled": float(mean_loss(chain, weights, setup.degree, mixed)),
             "ngram": float(counting_loss(chain, ordered, chain.parents).mean()),
             "unigram": float(counting_loss(chain, ordered, ()).mean()),
             "law": float(true_loss(chain, found).mean()),
         }
 
 
-def _example(job: Job, weights: Weights, found: Draw) -> dict[str, Any]:
+def _example(setup: ChainSetup, weights: Weights, found: Draw) -> dict[str, Any]:
     """Return where the second layer looks in one context, and which places match the parents."""
-    chain, tokens = job.chain, found.tokens[:1]
+    chain, tokens = setup.chain, found.tokens[:1]
     ids = window_ids(chain, tokens)[0]
-    table = similarity(shares(weights.c), features(chain, weights.w, job.sets))
+    table = similarity(shares(weights.c), features(chain, weights.w, setup.sets))
     weight = torch.exp(weights.a * (table[ids[-1], ids[:-1]] - 1.0))
     row = tokens[0].tolist()
     places = range(chain.window, chain.length)

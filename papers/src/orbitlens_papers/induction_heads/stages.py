@@ -5,7 +5,7 @@ are the same runs on contexts in random order, on heads that start alike, and wi
 heads.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,8 @@ from orbitlens_papers import estimate
 from orbitlens_papers.bench import Bench
 from orbitlens_papers.claim import Outcome
 from orbitlens_papers.induction_heads.chains import CHAINS, Chain
-from orbitlens_papers.induction_heads.learning import Job, learn, learn_at_once, select
+from orbitlens_papers.induction_heads.learning import ChainSetup, learn, learn_at_once, select
+from orbitlens_papers.jobs import Arm, run_arms
 from orbitlens_papers.trained import judged
 
 Run = Mapping[str, Any]
@@ -30,17 +31,21 @@ def chain_of(bench: Bench, name: str) -> Chain:
     return replace(CHAINS[name], window=bench.pick(0, 0, 5) or CHAINS[name].window)
 
 
-def job_of(bench: Bench, name: str, seed: int, what: Mapping[str, Any] | None = None) -> Job:
-    """Return a job sized for the scale; data depend on chain and seed alone."""
-    job = Job(
+def arm_of(
+    bench: Bench, name: str, seeds: Sequence[int], what: Mapping[str, Any] | None = None
+) -> Arm[ChainSetup]:
+    """Return an arm sized for the scale; data depend on chain and seed alone."""
+    setup = ChainSetup(
         chain=chain_of(bench, name),
         degree=bench.pick(2, 2, 3),
-        number=bench.generator(f"chains {name}", seed).initial_seed(),
         n_train=bench.pick(100, 3000, 10_000),
         n_test=bench.pick(50, 2000, 5000),
         steps=bench.pick((6, 4, 6), (200, 150, 400), (400, 300, 800)),
     )
-    return replace(job, **(what or {}))
+    return Arm(
+        setup=replace(setup, **(what or {})),
+        seeds=[bench.generator(f"chains {name}", seed).initial_seed() for seed in seeds],
+    )
 
 
 def runs(bench: Bench, variant: str) -> dict[str, list[Run]]:
@@ -50,12 +55,9 @@ def runs(bench: Bench, variant: str) -> dict[str, list[Run]]:
 
 def _runs(bench: Bench) -> dict[str, dict[str, list[Run]]]:
     seeds = list(bench.seeds)[: bench.pick(2, 1000, 1000)]
-    places = [(v, c, s) for v in VARIANTS for c in CHAINS for s in seeds]
-    done = bench.map(learn, [job_of(bench, c, s, VARIANTS[v]) for v, c, s in places])
-    found: dict[str, dict[str, list[Run]]] = {v: {c: [] for c in CHAINS} for v in VARIANTS}
-    for (variant, chain, _), run in zip(places, done, strict=True):
-        found[variant][chain].append(run)
-    return found
+    arms = {(v, c): arm_of(bench, c, seeds, VARIANTS[v]) for v in VARIANTS for c in CHAINS}
+    done = run_arms(bench, learn, arms)
+    return {v: {c: list(done[v, c]) for c in CHAINS} for v in VARIANTS}
 
 
 def _each(bench: Bench, variant: str, chain: str, number: Callable[[Run], float]) -> list[float]:
@@ -78,22 +80,18 @@ def _to_ngram(where: str, model: str = "model") -> Callable[[Run], float]:
 def selects(bench: Bench, *, chain: str) -> Outcome:
     """1: share of the parents' set after the first stage; control: contexts in random order."""
     found = runs(bench, "plain")[chain]
-    mixed = bench.map(
-        select,
-        [
-            replace(
-                job_of(bench, chain, seed, VARIANTS["shuffled"]),
-                number=bench.generator(f"shuffle {k}, {chain}", seed).initial_seed(),
-            )
-            for seed in bench.seeds
-            for k in range(bench.pick(1, 4, 4))
-        ],
-    )
+    arm = arm_of(bench, chain, bench.seeds, VARIANTS["shuffled"])
+    seeds = [
+        bench.generator(f"shuffle {k}, {chain}", seed).initial_seed()
+        for seed in bench.seeds
+        for k in range(bench.pick(1, 4, 4))
+    ]
+    mixed = bench.map(select, replace(arm, seeds=seeds).jobs)
     outcome = Outcome(
         result=estimate.mean([run["parents_share"] for run in found]),
         control=estimate.mean(mixed, of="shuffles"),
         data={
-            "sets": [list(s) for s in job_of(bench, chain, bench.seeds[0]).sets],
+            "sets": [list(s) for s in arm.setup.sets],
             "shares": [run["shares"] for run in found],
             "mixed": mixed,
             "curve": found[0]["stages"][0],
@@ -185,15 +183,15 @@ def needs_products(bench: Bench) -> Outcome:
 def comes_in_order(bench: Bench) -> Outcome:
     """4a: share of runs of all weights at once in which the stages follow each other."""
     seeds = list(bench.seeds)[: bench.pick(1, 4, 8)]
-    places = [(chain, seed) for chain in CHAINS for seed in seeds]
     what = {"joint": bench.pick(10, 2000, 8000), "n_train": bench.pick(100, 1500, 10_000)}
-    done = bench.map(learn_at_once, [job_of(bench, c, s, what) for c, s in places])
+    runs_of = run_arms(bench, learn_at_once, {c: arm_of(bench, c, seeds, what) for c in CHAINS})
+    done = [run for rows in runs_of.values() for run in rows]
     right = sum(_in_order(run["times"]) for run in done)
     outcome = Outcome(
         result=estimate.share(right, len(done), of="runs"),
         data={
             "times": [run["times"] for run in done],
-            "curves": {chain: done[k * len(seeds)] for k, chain in enumerate(CHAINS)},
+            "curves": {chain: rows[0] for chain, rows in runs_of.items()},
         },
     )
     return judged(bench, outcome)

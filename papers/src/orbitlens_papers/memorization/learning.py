@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from orbitlens.lab.fitting import fit
 from orbitlens_papers import estimate
 from orbitlens_papers.bench import Bench
 from orbitlens_papers.claim import Outcome
@@ -83,19 +84,22 @@ def best_accuracy(given: Lesson, width: int, *, steps: int, number: int) -> tupl
     generator = torch.Generator().manual_seed(number + width)
     model = CountBlock(width, VOCABULARY + 1, N_LABELS, generator=generator)
     optimizer = torch.optim.Adam(model.parameters(), lr=RATE, foreach=True)
-    falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     best, log_counts = 0.0, given.counts.log()
-    for step in range(1, steps + 1):
+
+    def loss_at(step: int) -> Tensor:
+        nonlocal best
         logits = model(log_counts, given.tokens)
-        loss = torch.nn.functional.cross_entropy(logits, given.labels)
-        if step % LOOK_EVERY == 0 or step == steps:
+        if (step + 1) % LOOK_EVERY == 0 or step + 1 == steps:
             best = max(best, float((logits.argmax(dim=-1) == given.labels).double().mean()))
-            if best >= ENOUGH:
-                break
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        falling.step()
+        return torch.nn.functional.cross_entropy(logits, given.labels)
+
+    fit(
+        loss_at,
+        optimizer,
+        steps=steps,
+        schedule=torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps),
+        after=lambda step: best >= ENOUGH,
+    )
     return best, model.n_parameters
 
 

@@ -13,9 +13,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from orbitlens.lab.fitting import fit, seeded
 from orbitlens_papers import estimate
 from orbitlens_papers.bench import Bench, Scale
 from orbitlens_papers.claim import Outcome
+from orbitlens_papers.jobs import Job
 from orbitlens_papers.on_chip.episodes import (
     N_LABELS,
     Episodes,
@@ -26,18 +28,19 @@ from orbitlens_papers.on_chip.episodes import (
 )
 from orbitlens_papers.on_chip.judging import MANY, WAY
 from orbitlens_papers.on_chip.model import WIDTH, Encoder, among
-from orbitlens_papers.on_chip.training import Arm as LearnerArm
-from orbitlens_papers.on_chip.training import Job, job_of, source, split_of
+from orbitlens_papers.on_chip.training import Classes, arm_of, classes_of, source
 
 RATE = 1e-3
+STEPS = 20_000
 N_JUDGED = 500  # episodes
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How long, and on how much at a time."""
+@dataclass(frozen=True, kw_only=True)
+class DecoderSetup:
+    """How long, and on how much at a time; the index of a job says which classes are held out."""
 
-    steps: int = 20_000
+    classes: Classes
+    steps: int = STEPS
     episodes: int = 16
     layers: int = 2
     heads: int = 4
@@ -46,7 +49,7 @@ class Plan:
 class Decoder(nn.Module):
     """Encoder and label embeddings in front of a causal stack with plastic attention."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, setup: DecoderSetup) -> None:
         """Make the stack."""
         super().__init__()
         from orbitlens.orbit import OrbitConfig, OrbitModel
@@ -56,8 +59,8 @@ class Decoder(nn.Module):
         self.stack = OrbitModel(
             OrbitConfig(
                 hidden_size=WIDTH,
-                num_hidden_layers=plan.layers,
-                num_attention_heads=plan.heads,
+                num_hidden_layers=setup.layers,
+                num_attention_heads=setup.heads,
                 max_position_embeddings=2 * (WAY * MANY + 1),
                 attention="plastic",
                 initializer_range=0.1,
@@ -84,33 +87,30 @@ def with_query(episodes: Episodes) -> tuple[Tensor, Tensor]:
     return rows, torch.cat([episodes.labels, episodes.answers[:, :1]], dim=1)
 
 
-def train_decoder(task: tuple[Job, Plan]) -> dict[str, Any]:
+def train_decoder(job: Job[DecoderSetup]) -> dict[str, Any]:
     """Train one decoder and judge it on held-out classes; returns plain numbers."""
-    job, plan = task
-    generator = torch.Generator().manual_seed(job.number)
-    parts = split_of(job)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(job.number)
-        decoder = Decoder(plan)
-    losses = _train(decoder, parts, plan, generator)
-    found = {"losses": losses[:: max(1, len(losses) // 100)]}
-    return found | _judged(decoder.eval(), parts, generator)
+    generator = torch.Generator().manual_seed(job.seed)
+    parts = job.setup.classes.split(job.index)
+    with seeded(job.seed):
+        decoder = Decoder(job.setup)
+    losses = _train(decoder, parts, job.setup, generator)
+    curve = {"losses": losses[:: max(1, len(losses) // 100)]}
+    return curve | _judged(decoder.eval(), parts, generator)
 
 
-def _train(decoder: Decoder, parts: Split, plan: Plan, generator: torch.Generator) -> list[float]:
+def _train(
+    decoder: Decoder, parts: Split, setup: DecoderSetup, generator: torch.Generator
+) -> list[float]:
     training = training_of(parts, MANY)
-    optimizer = torch.optim.Adam(decoder.parameters(), lr=RATE, foreach=True)
-    losses = []
-    for _ in range(plan.steps):
-        episodes = draw(generator, n=plan.episodes, way=WAY, shots=MANY, of=training.size)
+
+    def loss_at(step: int) -> Tensor:
+        episodes = draw(generator, n=setup.episodes, way=WAY, shots=MANY, of=training.size)
         rows, labels = with_query(episodes)
         logits = decoder(training.shown(rows, generator), labels)
-        loss = functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(decoder.parameters(), 1.0)
-        optimizer.step()
-        losses.append(float(loss.detach()))
+        return functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+    optimizer = torch.optim.Adam(decoder.parameters(), lr=RATE, foreach=True)
+    losses: list[float] = fit(loss_at, optimizer, steps=setup.steps, clip=1.0).tolist()
     return losses
 
 
@@ -133,12 +133,12 @@ def decoder_learns(bench: Bench) -> Outcome:
     """2e: accuracy at the last picture; control: labels at random."""
     if bench.scale is not Scale.FULL:
         return Outcome(
-            obstacle=f"takes {Plan().steps:,} steps a seed: run --scale full", data=source(bench)
+            obstacle=f"takes {STEPS:,} steps a seed: run --scale full", data=source(bench)
         )
-    jobs = [job_of(bench, LearnerArm(), "decoder", seed) for seed in bench.seeds]
-    found = bench.map(train_decoder, [(job, Plan()) for job in jobs])
+    arm = arm_of(bench, "decoder", DecoderSetup(classes=classes_of(bench)))
+    rows = bench.map(train_decoder, arm.jobs)
     return Outcome(
-        result=estimate.mean([row["true"] for row in found]),
-        control=estimate.mean([row["random"] for row in found]),
-        data={"runs": found, **source(bench)},
+        result=estimate.mean([row["true"] for row in rows]),
+        control=estimate.mean([row["random"] for row in rows]),
+        data={"runs": rows, **source(bench)},
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from orbitlens.lab.fitting import seeded
 from orbitlens_papers import estimate
 from orbitlens_papers.bench import Bench
 from orbitlens_papers.claim import Outcome
@@ -103,8 +104,7 @@ def training_helps(bench: Bench) -> Outcome:
 
 def fresh_learner(bench: Bench, seed: int) -> Learner:
     """Return a learner before training."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(bench.generator("fresh", seed).initial_seed())
+    with seeded(bench.generator("fresh", seed).initial_seed()):
         return Learner().eval().requires_grad_(False)
 
 
@@ -250,7 +250,7 @@ def random_maps_stay(bench: Bench) -> Outcome:
         control=estimate.mean(_at(curves(bench)["learner"], MANY)),
         data={
             "losses": {name: [list(r.losses) for r in rows] for name, rows in told.items()},
-            "way": told["linear"][0].arm.way,
+            "way": told["linear"][0].setup.way,
             **source(bench),
         },
     )

@@ -19,7 +19,7 @@ from orbitlens_papers.on_chip.drawings import KEPT, RUNS, SIDE, OneShotRun, ones
 from orbitlens_papers.on_chip.episodes import resized
 from orbitlens_papers.on_chip.fewshot import fresh_learner
 from orbitlens_papers.on_chip.model import Learner
-from orbitlens_papers.on_chip.training import files_of, runs, source
+from orbitlens_papers.on_chip.training import classes_of, runs, source
 from orbitlens_papers.trained import judged
 
 # Errors that others published on this test, trained on thirty alphabets where they train at all.
@@ -68,7 +68,7 @@ def _wrong(chosen: Tensor, run: OneShotRun) -> float:
 def official_test(bench: Bench) -> Outcome:
     """7a: errors less those of outlines, a seed each; control: learners before training."""
     file = bench.data_file(RUNS)
-    if file is None or not files_of(bench):
+    if file is None or not classes_of(bench).files:
         return Outcome(
             obstacle=f"needs Omniglot: {RUNS} and one of its background sets, by --data FOLDER; "
             "glyphs have no official test",

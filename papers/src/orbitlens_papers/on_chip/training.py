@@ -5,15 +5,18 @@ arms of a seed see the same classes; the held-out ones are shown to none.
 """
 
 import io
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
-from orbitlens.errors import TrainingError
+from orbitlens.lab.fitting import fit, seeded
 from orbitlens_papers.bench import Bench
+from orbitlens_papers.jobs import Arm, Job, Setup, run_arms
 from orbitlens_papers.on_chip.drawings import SMALL, Drawings, omniglot
 from orbitlens_papers.on_chip.episodes import Split, draw, split, training_of
 from orbitlens_papers.on_chip.glyphs import glyphs
@@ -23,10 +26,28 @@ RATE = 4e-3
 LOOK = 10  # steps over which losses are averaged, in curves
 
 
-@dataclass(frozen=True)
-class Arm:
-    """What is trained, and how long."""
+@dataclass(frozen=True, kw_only=True)
+class Classes:
+    """Where the classes of a study come from, and how they are parted."""
 
+    files: tuple[Path, ...]  # of Omniglot; none: glyphs
+    most_glyphs: int
+    seed: int  # of the generator that parts the classes
+
+    def drawings(self) -> Drawings:
+        """Return Omniglot where it is given, glyphs where it is not."""
+        return omniglot(self.files) if self.files else glyphs(self.most_glyphs)
+
+    def split(self, turn: int) -> Split:
+        """Return what the runs of a turn train on and what is kept from them."""
+        return split(self.drawings(), torch.Generator().manual_seed(self.seed), turn=turn)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnerSetup:
+    """What is trained, and how long; the index of a job says which classes are held out."""
+
+    classes: Classes
     kind: str = "linear"
     start: str = "identity"
     way: int = 20  # harder episodes than those that are judged, as the official test is
@@ -36,147 +57,104 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class Job:
-    """One run of an arm: all that a process needs to know."""
-
-    arm: Arm
-    files: tuple[Path, ...]  # of Omniglot; none: glyphs
-    most_glyphs: int
-    split_number: int  # of the generator that parts the classes
-    turn: int  # which classes are held out; the same for all arms of a seed
-    number: int  # of the generator of weights and episodes
-
-
-@dataclass(frozen=True)
 class Trained:
     """A learner with its weights after training, and its losses."""
 
-    arm: Arm
+    setup: LearnerSetup
     weights: bytes
     losses: tuple[float, ...]  # means over `LOOK` steps
     seconds: float
 
     def learner(self) -> Learner:
         """Return the learner, frozen."""
-        made = Learner(kind=self.arm.kind, start=self.arm.start)
+        made = Learner(kind=self.setup.kind, start=self.setup.start)
         made.load_state_dict(torch.load(io.BytesIO(self.weights), weights_only=True))
         return made.eval().requires_grad_(False)
 
 
-def drawings_of(files: tuple[Path, ...], most_glyphs: int) -> Drawings:
-    """Return Omniglot where it is given, glyphs where it is not."""
-    return omniglot(files) if files else glyphs(most_glyphs)
-
-
-def split_of(job: Job) -> Split:
-    """Return what a run trains on and what is kept from it."""
-    drawings = drawings_of(job.files, job.most_glyphs)
-    return split(drawings, torch.Generator().manual_seed(job.split_number), turn=job.turn)
-
-
-def train_one(job: Job) -> Trained:
-    """Train one learner; a top-level function, so that processes can be given it."""
-    import time
-
+def train_learner(job: Job[LearnerSetup]) -> Trained:
+    """Train one learner."""
     started = time.process_time()
-    arm, generator = job.arm, torch.Generator().manual_seed(job.number)
-    parts = split_of(job)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(job.number)
-        learner = Learner(kind=arm.kind, start=arm.start)
-    losses = _train(learner, parts, arm, generator)
+    with seeded(job.seed):
+        learner = Learner(kind=job.setup.kind, start=job.setup.start)
+    losses = _train(learner, job)
     saved = io.BytesIO()
     torch.save(learner.state_dict(), saved)
     means = [sum(losses[k : k + LOOK]) / LOOK for k in range(0, len(losses) - LOOK + 1, LOOK)]
-    return Trained(arm, saved.getvalue(), tuple(means), time.process_time() - started)
+    return Trained(job.setup, saved.getvalue(), tuple(means), time.process_time() - started)
 
 
-def _train(learner: Learner, parts: Split, arm: Arm, generator: torch.Generator) -> list[float]:
-    training = training_of(parts, arm.shots)
-    optimizer = torch.optim.Adam(learner.parameters(), lr=RATE, foreach=True)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=arm.steps)
-    target = torch.arange(arm.way).expand(arm.episodes, -1)
-    losses = []
-    for _ in range(arm.steps):
-        episodes = draw(generator, n=arm.episodes, way=arm.way, shots=arm.shots, of=training.size)
+def _train(learner: Learner, job: Job[LearnerSetup]) -> list[float]:
+    setup, generator = job.setup, torch.Generator().manual_seed(job.seed)
+    training = training_of(setup.classes.split(job.index), setup.shots)
+    target = torch.arange(setup.way).expand(setup.episodes, -1)
+    sizes = {"n": setup.episodes, "way": setup.way, "shots": setup.shots}
+
+    def loss_at(step: int) -> Tensor:
+        episodes = draw(generator, **sizes, of=training.size)
         rows = torch.cat([episodes.context, episodes.queries], dim=1)
         features = learner.encoder(training.shown(rows, generator))
-        context, asked = features.split([arm.way * arm.shots, arm.way], dim=1)
+        context, asked = features.split([setup.way * setup.shots, setup.way], dim=1)
         logits = among(learner(context, episodes.labels, asked), episodes.used)
-        loss = functional.cross_entropy(logits.flatten(0, 1), target.flatten())
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-        losses.append(float(loss.detach()))
-    if not all(torch.isfinite(torch.tensor(losses))):
-        raise TrainingError("the loss of a few-shot learner is not a finite number.")
+        return functional.cross_entropy(logits.flatten(0, 1), target.flatten())
+
+    optimizer = torch.optim.Adam(learner.parameters(), lr=RATE, foreach=True)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=setup.steps)
+    losses: list[float] = fit(loss_at, optimizer, steps=setup.steps, schedule=schedule).tolist()
     return losses
 
 
 # --- all arms of a run -----------------------------------------------------------------------
 
 
-def arms(bench: Bench) -> dict[str, Arm]:
+def arm_of(bench: Bench, name: str, setup: Setup) -> Arm[Setup]:
+    """Return an arm with a run for each seed of the bench."""
+    return Arm(
+        setup=setup,
+        seeds=[bench.generator(f"train {name}", seed).initial_seed() for seed in bench.seeds],
+    )
+
+
+def arms(bench: Bench) -> dict[str, Arm[LearnerSetup]]:
     """Return the arms of a run, by name."""
-    steps, episodes = bench.pick(12, 1000, 4000), bench.pick(2, 8, 8)
-    main = Arm(steps=steps, episodes=episodes)
-    return {
+    main = LearnerSetup(
+        classes=classes_of(bench), steps=bench.pick(12, 1000, 4000), episodes=bench.pick(2, 8, 8)
+    )
+    setups = {
         "linear": main,
         "softmax": replace(main, kind="softmax"),
         "random start": replace(main, start="random"),
     }
+    return {name: arm_of(bench, name, setup) for name, setup in setups.items()}
 
 
 def runs(bench: Bench) -> dict[str, list[Trained]]:
     """Return every arm trained, a learner a seed; trained once a run."""
 
     def make() -> dict[str, list[Trained]]:
-        wanted = arms(bench)
-        todo = [(name, seed) for name in wanted for seed in bench.seeds]
-        jobs = [job_of(bench, wanted[name], name, seed) for name, seed in todo]
-        drawings_of(jobs[0].files, jobs[0].most_glyphs)  # broken files are refused here, by name
-        found: dict[str, list[Trained]] = {name: [] for name in wanted}
-        for (name, _), trained in zip(todo, bench.map(train_one, jobs), strict=True):
-            found[name].append(trained)
-        return found
+        classes_of(bench).drawings()  # broken files are refused here, by name
+        return run_arms(bench, train_learner, arms(bench))
 
     return bench.once("learners", make)
 
 
-def job_of(bench: Bench, arm: Arm, name: str, seed: int) -> Job:
-    """Return the run of an arm with a seed."""
-    return Job(
-        arm=arm,
-        files=files_of(bench),
-        most_glyphs=most_glyphs(bench),
-        split_number=bench.generator("split").initial_seed(),
-        turn=seed - bench.seeds.start,
-        number=bench.generator(f"train {name}", seed).initial_seed(),
+def classes_of(bench: Bench) -> Classes:
+    """Return the classes of a run: Omniglot's background sets where given, else glyphs."""
+    given = [bench.data_file(name) for name in SMALL]
+    return Classes(
+        files=tuple(file.resolve() for file in given if file is not None),
+        most_glyphs=bench.pick(400, 4000, 4000),
+        seed=bench.generator("split").initial_seed(),
     )
-
-
-def files_of(bench: Bench) -> tuple[Path, ...]:
-    """Return the files of Omniglot's background sets that were given."""
-    found = [bench.data_file(name) for name in SMALL]
-    return tuple(file.resolve() for file in found if file is not None)
-
-
-def most_glyphs(bench: Bench) -> int:
-    """Return how many glyphs are rendered where there are no drawings."""
-    return bench.pick(400, 4000, 4000)
 
 
 def splits(bench: Bench) -> list[Split]:
     """Return the split of each seed, as its learners saw it."""
-
-    def make() -> list[Split]:
-        return [split_of(job_of(bench, Arm(), "", seed)) for seed in bench.seeds]
-
-    return bench.once("splits", make)
+    classes = classes_of(bench)
+    return bench.once("splits", lambda: [classes.split(k) for k in range(len(bench.seeds))])
 
 
 def source(bench: Bench) -> dict[str, Any]:
     """Return in words which data was used, and what each seed held out."""
-    drawings = drawings_of(files_of(bench), most_glyphs(bench))
+    drawings = classes_of(bench).drawings()
     return {"source": drawings.source, "held out": [parts.words for parts in splits(bench)]}

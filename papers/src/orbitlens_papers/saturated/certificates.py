@@ -5,6 +5,7 @@ score is largest over all places and bits; fixing that one bit fixes what the he
 are constant once H bits are, while majority needs more than half (after Hahn, arXiv 1906.06755).
 """
 
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -13,10 +14,13 @@ import torch
 from jaxtyping import Int, Integer
 from numpy import ndarray
 from torch import Tensor
+from torch.nn import functional
 
+from orbitlens.lab.fitting import fit
 from orbitlens_papers import estimate
 from orbitlens_papers.bench import Bench
 from orbitlens_papers.claim import Outcome
+from orbitlens_papers.jobs import Arm, Job, run_arms
 from orbitlens_papers.saturated.majority import Select, accepts, majority, random_strings
 from orbitlens_papers.saturated.reader import (
     Reader,
@@ -68,19 +72,26 @@ def spread(reader: Reader, select: Select, strings: Int[Tensor, "string tokens"]
     return float((found.max() - found.min()) / found.abs().max().clamp_min(1e-300))
 
 
-def train_hard(job: tuple[int, int, int, int]) -> Reader:
-    """Return a hard reader trained on majority; the job is (heads, length, steps, seed)."""
-    n_heads, length, steps, seed = job
-    generator = torch.Generator().manual_seed(seed)
-    reader = random_reader(n_heads, length, generator, width=16).float()
-    optimizer = torch.optim.Adam(reader.parameters(), lr=3e-3)
-    for _ in range(steps):
-        bits = random_strings(128, length, generator)
-        said = reader(bits, straight_through)
-        loss = torch.nn.functional.binary_cross_entropy_with_logits(said, majority(bits).float())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+@dataclass(frozen=True, kw_only=True)
+class ReaderSetup:
+    """One hard reader to train on majority."""
+
+    n_heads: int
+    steps: int
+    length: int = 11
+
+
+def train_hard(job: Job[ReaderSetup]) -> Reader:
+    """Return a hard reader trained on majority."""
+    setup, generator = job.setup, torch.Generator().manual_seed(job.seed)
+    reader = random_reader(setup.n_heads, setup.length, generator, width=16).float()
+
+    def loss_at(step: int) -> Tensor:
+        bits = random_strings(128, setup.length, generator)
+        logits = reader(bits, straight_through)
+        return functional.binary_cross_entropy_with_logits(logits, majority(bits).float())
+
+    fit(loss_at, torch.optim.Adam(reader.parameters(), lr=3e-3), steps=setup.steps)
     return reader.double()
 
 
@@ -89,12 +100,14 @@ def trained_readers(bench: Bench) -> list[Reader]:
 
     def make() -> list[Reader]:
         seeds = list(bench.seeds)[: bench.pick(1, 4, 8)]
-        jobs = [
-            (n, 11, bench.pick(40, 600, 4000), bench.generator("hard", s).initial_seed())
-            for n in HEADS
-            for s in seeds
+        numbers = [bench.generator("hard", seed).initial_seed() for seed in seeds]
+        steps = bench.pick(40, 600, 4000)
+        arms = {
+            str(n): Arm(setup=ReaderSetup(n_heads=n, steps=steps), seeds=numbers) for n in HEADS
+        }
+        return [
+            reader for readers in run_arms(bench, train_hard, arms).values() for reader in readers
         ]
-        return bench.map(train_hard, jobs)
 
     return bench.once("trained hard readers", make)
 

@@ -15,11 +15,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from orbitlens.lab.fitting import fit, seeded
 from orbitlens.orbit import OrbitConfig, OrbitForCausalLM
 from orbitlens.orbit.language import IGNORED
 from orbitlens_papers import estimate
 from orbitlens_papers.bench import Bench
 from orbitlens_papers.claim import Outcome
+from orbitlens_papers.jobs import Arm, Job, run_arms
 from orbitlens_papers.saturated.majority import softmax
 from orbitlens_papers.saturated.reader import Reader, straight_through
 from orbitlens_papers.selection import hard
@@ -151,37 +153,33 @@ def build(name: str) -> nn.Module:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class MajoritySetup:
     """One model to train and to test."""
 
     name: str
-    seed: int
     steps: int
     batch: int
     tested: int  # strings for each mean length
 
 
-def train_and_test(job: Job) -> tuple[list[float], list[float]]:
+def train_and_test(job: Job[MajoritySetup]) -> tuple[list[float], list[float]]:
     """Return the accuracy at each mean length after training, on all strings and on clear ones."""
-    generator = torch.Generator().manual_seed(job.seed)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(job.seed)
-        model = build(job.name)
+    setup, generator = job.setup, torch.Generator().manual_seed(job.seed)
+    with seeded(job.seed):
+        model = build(setup.name).train()
+
+    def loss_at(step: int) -> Tensor:
+        strings = draw_strings(setup.batch, MEANS[0], generator)
+        labels = strings.labels.float()
+        return torch.nn.functional.binary_cross_entropy_with_logits(model(strings), labels)
+
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     schedule = torch.optim.lr_scheduler.LinearLR(
-        optimizer, start_factor=1.0, end_factor=0.05, total_iters=job.steps
+        optimizer, start_factor=1.0, end_factor=0.05, total_iters=setup.steps
     )
-    model.train()
-    for _ in range(job.steps):
-        strings = draw_strings(job.batch, MEANS[0], generator)
-        wanted = strings.labels.float()
-        loss = torch.nn.functional.binary_cross_entropy_with_logits(model(strings), wanted)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
+    fit(loss_at, optimizer, steps=setup.steps, schedule=schedule)
     model.eval()
-    pairs = [_accuracy(model, mean, job.tested, generator) for mean in MEANS]
+    pairs = [_accuracy(model, mean, setup.tested, generator) for mean in MEANS]
     return [of_all for of_all, _ in pairs], [of_clear for _, of_clear in pairs]
 
 
@@ -212,23 +210,26 @@ def tested(bench: Bench) -> tuple[Accuracies, Accuracies]:
     def make() -> tuple[Accuracies, Accuracies]:
         names = (*ENCODINGS, *bench.pick((), (), ("rotary", "alibi")), *READERS, "LSTM")
         seeds = list(bench.seeds)[: bench.pick(1, 4, 8)]
-        jobs = [
-            Job(
-                name=name,
-                seed=bench.generator(f"majority {name}", seed).initial_seed() % 2**31,
-                steps=bench.pick(5, 800, 5000),
-                batch=bench.pick(16, 64, 128),
-                tested=bench.pick(100, 1000, 5000),
+        arms = {
+            name: Arm(
+                setup=MajoritySetup(
+                    name=name,
+                    steps=bench.pick(5, 800, 5000),
+                    batch=bench.pick(16, 64, 128),
+                    tested=bench.pick(100, 1000, 5000),
+                ),
+                seeds=[
+                    bench.generator(f"majority {name}", seed).initial_seed() % 2**31
+                    for seed in (seeds[:1] if name == "LSTM" else seeds)
+                ],
             )
             for name in names
-            for seed in (seeds[:1] if name == "LSTM" else seeds)
-        ]
-        found: Accuracies = {name: [] for name in names}
-        clear: Accuracies = {name: [] for name in names}
-        for job, (scores, on_clear) in zip(jobs, bench.map(train_and_test, jobs), strict=True):
-            found[job.name].append(scores)
-            clear[job.name].append(on_clear)
-        return found, clear
+        }
+        runs = run_arms(bench, train_and_test, arms)
+        of_all, of_clear = (
+            {name: [run[k] for run in rows] for name, rows in runs.items()} for k in (0, 1)
+        )
+        return of_all, of_clear
 
     return bench.once("majority, learned", make)
 

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from orbitlens.lab.fitting import seeded
 from orbitlens_papers.saturated.majority import Select
 from orbitlens_papers.selection import hard
 
@@ -66,8 +67,7 @@ def random_reader(
         width: of a token.
         spread: of the scores; at 0 all tie.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(torch.randint(2**31, (1,), generator=generator)))
+    with seeded(int(torch.randint(2**31, (1,), generator=generator))):
         reader = Reader(n_heads, width, torch.randn(length, width)).double()
     with torch.no_grad():
         reader.query.mul_(spread)

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from orbitlens.lab.fitting import seeded
 from orbitlens_papers.saturated.majority import Select
 from orbitlens_papers.saturated.reader import Reader, random_reader
 
@@ -44,6 +45,5 @@ class Stack(nn.Module):
 def random_stack(length: int, generator: torch.Generator, *, width: int = 8) -> Stack:
     """Return a stack with random weights and two heads a layer, in float64."""
     reader = random_reader(2, length, generator, width=width)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(torch.randint(2**31, (1,), generator=generator)))
+    with seeded(int(torch.randint(2**31, (1,), generator=generator))):
         return Stack(length, width, 2, reader).double()

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from orbitlens_papers.separable import cost, groups, training
+from orbitlens_papers.separable import comparisons, cost, groups
 from orbitlens_papers.separable.claims import CLAIMS
 from orbitlens_papers.separable.figures import figures
 from orbitlens_papers.separable.speech import FILE, INSTEAD
@@ -26,18 +26,18 @@ STUDY = Study(
         "1c": groups.sees_the_grid,
         "1d": groups.exactly_products,
         "1e": groups.exactly_lines,
-        "1f": training.trained_is_blind,
+        "1f": comparisons.trained_is_blind,
         "2a": partial(cost.grows_like, what="parameters"),
         "2b": cost.as_foretold,
         "2c": partial(cost.grows_like, what="multiply-adds"),
-        "3a": partial(training.beats, other="joint"),
-        "3b": partial(training.beats, other="patches"),
-        "3c": partial(training.beats, other="patches", arm=training.BRIEF),
-        "3d": partial(training.beats, other="logistic"),
-        "3e": training.papers_numbers,
-        "4a": partial(training.both_axes, only="columns only", sees="pattern"),
-        "4b": partial(training.both_axes, only="rows only", sees="envelope"),
-        "5a": training.order_is_free,
+        "3a": partial(comparisons.beats, other="joint"),
+        "3b": partial(comparisons.beats, other="patches"),
+        "3c": partial(comparisons.beats, other="patches", arm=comparisons.BRIEF),
+        "3d": partial(comparisons.beats, other="logistic"),
+        "3e": comparisons.papers_numbers,
+        "4a": partial(comparisons.both_axes, only="columns only", sees="pattern"),
+        "4b": partial(comparisons.both_axes, only="rows only", sees="envelope"),
+        "5a": comparisons.order_is_free,
     },
     figures=figures,
     data_files={FILE: INSTEAD},

@@ -1,270 +1,224 @@
-"""Claims 1f and 3 to 5: what separable attention learns, beside joint attention of equal size.
+"""One training run on pictures of sounds: separable or joint attention, a CNN, or no depth at all.
 
-Enters: a bench. Leaves: outcomes. With the spoken digits at hand, each speaker is heard by models
-trained on all the others; otherwise, and for claims 4 and 5 always, sounds are made. All arms of a
-speaker, or of a seed, share clips, batches and the seed of their weights.
+Enters: a job: a model, clips to train and to judge, a seed. Leaves: its accuracy, its cost, and
+where asked what the trained model looks at. The transformers are the lab's, with its switches.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
+import copy
+import time
+from dataclasses import dataclass, field
 from typing import Any
 
-from orbitlens_papers import estimate
-from orbitlens_papers.bench import Bench
-from orbitlens_papers.claim import Outcome
-from orbitlens_papers.estimate import Estimate
-from orbitlens_papers.separable.arms import Arm, Job, Row, Split, run_job
-from orbitlens_papers.separable.sound import N_CLASSES, made_sounds
-from orbitlens_papers.separable.speech import FILE, INSTEAD, read_speech
-from orbitlens_papers.trained import judged
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
 
-EQUAL_TIME = 3  # steps over patches of 2 x 2 bins that take as long as one over bins
-MOST_OFF = 0.1  # of parameters, between arms of equal size
-BRIEF, SHUFFLED = "separable, equal time", "separable, shuffled labels"
-Rows = dict[str, list[Row]]  # by arm, one a unit: a speaker or a seed
+from orbitlens.errors import MissingPackageError
+from orbitlens.lab.fitting import fit, rate_at, seeded
+from orbitlens_papers.jobs import Job
+from orbitlens_papers.separable.groups import silence_positions, time_defect
+from orbitlens_papers.separable.sound import ENVELOPES, N_CLASSES
 
-
-def _grid(bench: Bench) -> tuple[int, int]:
-    return bench.pick((6, 6), (10, 10), (24, 24))
+INIT = 0.2  # deviation of first weights
+WARMUP = 0.1  # of all steps
+BLOCK = 128  # clips judged at once
+Row = dict[str, Any]
 
 
-def arms_of(bench: Bench, *, made: bool) -> dict[str, Arm]:
-    """Return all arms by name; made sounds take fewer steps than spoken digits."""
-    base = Arm(
-        width=bench.pick(16, 32, 64),
-        steps=bench.pick(4, 400 if made else 600, 4000),
-        batch=bench.pick(8, 16, 32),
-        rate=bench.pick(6e-3, 6e-3, 2e-3),
-        n_looks=bench.pick(2, 4, 20),
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """Clips to train on and clips to judge on."""
+
+    train: Float[Tensor, "clips height width"] = field(repr=False)
+    labels: Int[Tensor, " clips"] = field(repr=False)
+    test: Float[Tensor, "judged height width"] = field(repr=False)
+    wanted: Int[Tensor, " judged"] = field(repr=False)
+    n_classes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoundSetup:
+    """What is trained, on which clips, and for how long."""
+
+    split: Split = field(repr=False)
+    kind: str = "separable"  # or "joint", "cnn", "logistic"
+    axes: str = "columns-rows"
+    patch: int = 1
+    width: int = 32
+    heads: int = 4
+    layers: int = 4
+    steps: int = 600
+    batch: int = 16
+    rate: float = 6e-3
+    shuffled: bool = False  # labels of the clips to train on
+    n_looks: int = 4  # at the clips to judge
+    shows: bool = False  # whether the trained model of the first seed is looked into
+
+
+class SmallCnn(nn.Module):
+    """Three convolutions, a mean over places, a map to classes; called as the lab's models are."""
+
+    def __init__(self, width: int, n_classes: int) -> None:
+        """Make the maps."""
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(1, width // 2, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(width // 2, width, 3, padding=1, stride=2),
+            nn.ReLU(),
+            nn.Conv2d(width, 2 * width, 3, padding=1),
+            nn.ReLU(),
+        )
+        self.classifier = nn.Linear(2 * width, n_classes)
+
+    def forward(self, pixel_values: Float[Tensor, "batch 1 height width"]) -> Any:  # noqa: ANN401
+        """Return logits, under that name."""
+        from transformers.modeling_outputs import ImageClassifierOutput
+
+        seen: Any = self.classifier(self.body(pixel_values).mean(dim=(2, 3)))
+        return ImageClassifierOutput(logits=seen)
+
+
+def build(arm: SoundSetup) -> Any:  # noqa: ANN401 - of transformers, or a small CNN
+    """Return a model, drawn from torch's global generator."""
+    split = arm.split
+    if arm.kind == "cnn":
+        return SmallCnn(arm.width, split.n_classes)
+    from orbitlens.orbit import OrbitConfig, OrbitForImageClassification
+
+    is_separable = arm.kind == "separable"
+    switches: dict[str, Any] = {
+        "attention": "separable" if is_separable else "softmax",
+        "axes": arm.axes if is_separable else "columns-rows",
+        "image_size": list(split.train.shape[1:]),
+        "patch_size": arm.patch,
+        "hidden_size": arm.width,
+        "num_attention_heads": arm.heads,
+        "num_hidden_layers": arm.layers,
+        "intermediate_size": 2 * arm.width,
+        "initializer_range": INIT,
+        "mask": "full",
+        "num_labels": split.n_classes,
+    }
+    return OrbitForImageClassification(OrbitConfig(**switches))
+
+
+def train_and_judge(job: Job[SoundSetup]) -> Row:
+    """Train one model and judge it on other clips."""
+    from orbitlens.running.loading import quiet_transformers
+
+    quiet_transformers()
+    setup, generator = job.setup, torch.Generator().manual_seed(job.seed)
+    labels = setup.split.labels
+    if setup.shuffled:
+        labels = labels[torch.randperm(len(labels), generator=generator)]
+    if setup.kind == "logistic":
+        return _logistic(setup.split, labels)
+    with seeded(job.seed % 2**31):
+        model = build(setup)
+    started = time.process_time()
+    curve = _train(model, setup, labels, generator)
+    row = _judged(setup.split, _predicted(model, setup.split.test))
+    row |= {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "seconds": time.process_time() - started,
+        "curve": curve,
+    }
+    return row | (looked_into(model, job) if setup.shows and job.index == 0 else {})
+
+
+def rate(setup: SoundSetup, step: int) -> float:
+    """Return the learning rate of a step: up in a line, down in another."""
+    steps = setup.steps
+    return rate_at(step + 1, peak=setup.rate, steps=steps, warmup=WARMUP * steps, shape="linear")
+
+
+def _train(
+    model: Any,  # noqa: ANN401
+    setup: SoundSetup,
+    labels: Tensor,
+    generator: torch.Generator,
+) -> list[list[float]]:
+    split, every = setup.split, max(1, setup.steps // setup.n_looks)
+    curve: list[list[float]] = []
+    losses: list[Tensor] = []
+
+    def loss_at(step: int) -> Tensor:
+        chosen = torch.randint(len(labels), (setup.batch,), generator=generator)
+        logits = model(pixel_values=split.train[chosen][:, None]).logits
+        loss = functional.cross_entropy(logits, labels[chosen])
+        losses.append(loss.detach())
+        return loss
+
+    def after(step: int) -> None:
+        if step % every == 0:
+            right = (_predicted(model, split.test) == split.wanted).double().mean()
+            curve.append([float(step), float(right), float(losses[-1])])
+
+    fit(
+        loss_at,
+        torch.optim.AdamW(model.parameters(), lr=setup.rate, betas=(0.9, 0.98), fused=True),
+        steps=setup.steps,
+        schedule=lambda step: rate(setup, step),
+        clip=1.0,
+        after=after,
     )
-    brief = replace(base, steps=max(1, base.steps // EQUAL_TIME))
-    return {
-        "joint": replace(base, kind="joint"),
-        "separable": base,
-        "rows first": replace(base, axes="rows-columns"),
-        "columns only": replace(base, axes="columns"),
-        "rows only": replace(base, axes="rows"),
-        BRIEF: brief,
-        SHUFFLED: replace(brief, shuffled=True),
-        "patches": replace(base, kind="joint", patch=2),
-        "cnn": replace(base, kind="cnn"),
-        "logistic": replace(base, kind="logistic"),
+    return curve
+
+
+@torch.no_grad()
+def _predicted(model: Any, pictures: Tensor) -> Int[Tensor, " clips"]:  # noqa: ANN401
+    parts = [model(pixel_values=part[:, None]).logits for part in pictures.split(BLOCK)]
+    return torch.cat(parts).argmax(dim=-1)
+
+
+def _judged(split: Split, predicted: Int[Tensor, " clips"]) -> Row:
+    wanted, n = split.wanted, len(ENVELOPES)
+    row: Row = {"accuracy": float((predicted == wanted).double().mean())}
+    if split.n_classes == N_CLASSES:  # made sounds: each factor by itself
+        row["pattern"] = float((predicted // n == wanted // n).double().mean())
+        row["envelope"] = float((predicted % n == wanted % n).double().mean())
+    return row
+
+
+def _logistic(split: Split, labels: Tensor) -> Row:
+    """Fit the linear model of all bins: what needs no depth."""
+    try:
+        from sklearn.linear_model import LogisticRegression
+    except ImportError as error:
+        raise MissingPackageError(
+            "logistic regression needs scikit-learn: pip install 'orbitlens[studies]'"
+        ) from error
+    started = time.process_time()
+    # Neighbouring bins say much the same: a firm penalty, chosen beforehand and not searched for.
+    fitted = LogisticRegression(C=0.03, max_iter=500).fit(
+        split.train.flatten(1).numpy(), labels.numpy()
+    )
+    predicted = torch.from_numpy(fitted.predict(split.test.flatten(1).numpy()))
+    return _judged(split, predicted) | {
+        "parameters": int(fitted.coef_.size + fitted.intercept_.size),
+        "seconds": time.process_time() - started,
+        "curve": [],
     }
 
 
-AXES = ("separable", "rows first", "columns only", "rows only")
-HEADLINE = ("joint", "separable", BRIEF, SHUFFLED, "patches", "cnn", "logistic")
-
-
-# --- clips -----------------------------------------------------------------------------------
-
-
-def _made_splits(bench: Bench) -> dict[str, Split]:
-    """Return made sounds, a set a seed."""
-    height, width = _grid(bench)
-    n_train, n_test = bench.pick(24, 1500, 6000), bench.pick(24, 600, 2000)
-    found = {}
-    for seed in bench.seeds:
-        generator = bench.generator("made sounds", seed)
-        sounds, labels = made_sounds(
-            n_train + n_test, height=height, width=width, generator=generator
-        )
-        found[f"seed {seed}"] = Split(
-            train=sounds[:n_train],
-            labels=labels[:n_train],
-            test=sounds[n_train:],
-            wanted=labels[n_train:],
-            n_classes=N_CLASSES,
-        )
-    return found
-
-
-def speech_splits(file: Path, bench: Bench) -> dict[str, Split]:
-    """Return spoken digits, a set a speaker, who is judged; all others are trained on."""
-    height, width = _grid(bench)
-    speech = read_speech(file, height=height, width=width, takes=bench.pick(3, 50, 50))
-    found = {}
-    for name in speech.names:
-        own = speech.of(name)
-        found[name] = Split(
-            train=speech.pictures[~own],
-            labels=speech.digits[~own],
-            test=speech.pictures[own],
-            wanted=speech.digits[own],
-            n_classes=10,
-        )
-    return found
-
-
-# --- runs ------------------------------------------------------------------------------------
-
-
-def runs(bench: Bench) -> dict[str, Any]:
-    """Return all runs, the headline's and those on made sounds, and where clips came from."""
-
-    def make() -> dict[str, Any]:
-        file = bench.data_file(FILE)
-        made = _made_splits(bench)
-        headline = made if file is None else speech_splits(file, bench)
-        todo = _jobs(bench, "headline", headline, HEADLINE)
-        names = [*AXES, "patches"] if file is not None else list(AXES)
-        known = {(name, unit) for _, name, unit, _ in todo} if file is None else set()
-        more = _jobs(bench, "made", made, names)
-        todo += [job for job in more if (job[1], job[2]) not in known]
-        rows = bench.map(run_job, [job for *_, job in todo])
-        found: dict[str, dict[str, dict[str, list[Row]]]] = {"headline": {}, "made": {}}
-        for (part, name, unit, _), row in zip(todo, rows, strict=True):
-            found[part].setdefault(name, {}).setdefault(unit, []).append(row)
-        if file is None:
-            found["made"] = {**found["headline"], **found["made"]}
-        return {
-            "headline": {name: _by_unit(rows) for name, rows in found["headline"].items()},
-            "made": {name: _by_unit(rows) for name, rows in found["made"].items()},
-            "units": list(headline),
-            "of": "seeds" if file is None else "speakers",
-            "source": INSTEAD if file is None else "spoken digits (fsdd.zip), split by speaker",
-            "chance": 1 / (N_CLASSES if file is None else 10),
-        }
-
-    return bench.once("runs", make)
-
-
-def _jobs(
-    bench: Bench, part: str, splits: dict[str, Split], names: Sequence[str]
-) -> list[tuple[str, str, str, Job]]:
-    """Return jobs with their part, arm and unit; a speaker has more than one seed at full scale."""
-    is_speech = not next(iter(splits)).startswith("seed ")
-    arms, seeds = arms_of(bench, made=not is_speech), list(bench.seeds)
-    most = bench.pick(1 if is_speech else 3, len(splits), len(splits))
-    todo = []
-    for name in names:
-        for k, unit in enumerate(list(splits)[:most]):
-            own = seeds if is_speech and bench.pick(False, False, True) else [seeds[k % len(seeds)]]
-            for seed in own:
-                number = bench.generator(f"run {unit}", seed).initial_seed()
-                shows = name == "separable" and k == 0
-                job = Job(arm=arms[name], split=splits[unit], seed=number, shows=shows)
-                todo.append((part, name, unit, job))
-    return todo
-
-
-def _by_unit(rows: dict[str, list[Row]]) -> list[Row]:
-    """Return one row a unit: the first one, with means over its seeds."""
-    keys = ("accuracy", "pattern", "envelope", "seconds")
-    merged = []
-    for same in rows.values():
-        means = {key: sum(row[key] for row in same) / len(same) for key in keys if key in same[0]}
-        merged.append({**same[0], **means})
-    return merged
-
-
-def _values(rows: Rows, name: str, key: str = "accuracy") -> list[float]:
-    return [float(row[key]) for row in rows[name]]
-
-
-def _less(rows: Rows, first: str, second: str, *, of: str, key: str = "accuracy") -> Estimate:
-    """Return first less second, paired over the units that both have."""
-    a, b = _values(rows, first, key), _values(rows, second, key)
-    n = min(len(a), len(b))
-    return estimate.difference(a[:n], b[:n], of=of)
-
-
-# --- claim 1f: the symmetry survives training ------------------------------------------------
-
-
-def trained_is_blind(bench: Bench) -> Outcome:
-    """1f: change of a trained model under permutations of time, its places in time taken away."""
-    rows = [row for row in runs(bench)["headline"]["separable"] if "symmetry" in row]
-    return Outcome(
-        result=estimate.largest([row["symmetry"]["without"] for row in rows], of="models"),
-        control=estimate.smallest([row["symmetry"]["with"] for row in rows], of="models"),
-        data={"source": runs(bench)["source"]},
-    )
-
-
-# --- claim 3: accuracy -----------------------------------------------------------------------
-
-
-def beats(bench: Bench, *, other: str, arm: str = "separable") -> Outcome:
-    """3a to 3d: separable less another arm, paired; control: separable on shuffled labels."""
-    found = runs(bench)
-    rows, of = found["headline"], found["of"]
-    outcome = Outcome(
-        result=_less(rows, arm, other, of=of),
-        control=_less(rows, SHUFFLED, other, of=of),
-        data=_headline_data(found) if other == "joint" else {"source": found["source"]},
-    )
-    return judged(bench, outcome)
-
-
-def _headline_data(found: dict[str, Any]) -> dict[str, Any]:
-    rows: Rows = found["headline"]
-    sizes = {name: rows[name][0]["parameters"] for name in rows}
-    ratio = sizes["separable"] / sizes["joint"]
-    shown = next(row for row in rows["separable"] if "maps" in row)
+@torch.no_grad()
+def looked_into(model: Any, job: Job[SoundSetup]) -> Row:  # noqa: ANN401 - of the lab
+    """Return the symmetry of a trained model, and where its class token looks in one clip."""
+    exact = copy.deepcopy(model).double().eval().requires_grad_(False)
+    split = job.setup.split
+    clip = split.test[0].double()
+    seen = exact(pixel_values=clip[None, None], output_attentions=True)
+    maps = [
+        pattern[0, :, 0, 1:].mean(dim=0).view(clip.shape).tolist() for pattern in seen.attentions
+    ]
+    with_places = time_defect(exact, clip, job.seed % 2**31)
+    without = time_defect(silence_positions(exact, "rows"), clip, job.seed % 2**31)
     return {
-        "source": found["source"],
-        "units": found["units"],
-        "of": found["of"],
-        "chance": found["chance"],
-        "accuracies": {name: _values(rows, name) for name in rows},
-        "seconds": {name: _values(rows, name, "seconds") for name in rows},
-        "parameters": sizes,
-        "curves": {name: [row["curve"] for row in rows[name]] for name in rows},
-        "look": {key: shown[key] for key in ("clip", "maps", "label", "said")},
-        "note": f"clips: {found['source']}; parameters of the separable model over those of the "
-        f"joint one: {ratio:.2f}"
-        + ("" if abs(ratio - 1) <= MOST_OFF else ", which is not within a tenth of 1"),
+        "symmetry": {"with": with_places, "without": without},
+        "clip": clip.tolist(),
+        "maps": maps,
+        "label": int(split.wanted[0]),
+        "said": int(seen.logits.argmax()),
     }
-
-
-def papers_numbers(bench: Bench) -> Outcome:
-    """3e: the paper's own data."""
-    return Outcome(
-        obstacle="CREMA-D, Speech Commands v2 and ESC-50 are not at hand, and the models that they "
-        "need take days on processors: none of the paper's accuracies was compared"
-    )
-
-
-# --- claim 4: both axes ----------------------------------------------------------------------
-
-
-def both_axes(bench: Bench, *, only: str, sees: str) -> Outcome:
-    """4a, 4b: separable less one axis alone; control: in the factor that this axis can see."""
-    rows: Rows = runs(bench)["made"]
-    keys = ("accuracy", "pattern", "envelope")
-    outcome = Outcome(
-        result=_less(rows, "separable", only, of="seeds"),
-        control=_less(rows, "separable", only, of="seeds", key=sees),
-        data={
-            "source": INSTEAD,
-            "factors": {name: {key: _values(rows, name, key) for key in keys} for name in rows},
-            "parameters": {name: rows[name][0]["parameters"] for name in rows},
-            "seconds": {name: _values(rows, name, "seconds") for name in rows},
-        },
-    )
-    return judged(bench, outcome)
-
-
-# --- claim 5: order --------------------------------------------------------------------------
-
-
-def size_of(found: Estimate) -> Estimate:
-    """Return the size of a difference, with the interval of sizes inside that of differences."""
-    ends = sorted((abs(found.low), abs(found.high)))
-    low = 0.0 if found.low <= 0 <= found.high else ends[0]
-    return Estimate(
-        value=abs(found.value), low=low, high=ends[1], n=found.n, how=f"size, {found.how}"
-    )
-
-
-def order_is_free(bench: Bench) -> Outcome:
-    """5a: size of the difference between the two orders; control: columns alone."""
-    rows: Rows = runs(bench)["made"]
-    outcome = Outcome(
-        result=size_of(_less(rows, "separable", "rows first", of="seeds")),
-        control=size_of(_less(rows, "separable", "columns only", of="seeds")),
-        data={"source": INSTEAD},
-    )
-    return judged(bench, outcome)

@@ -3,7 +3,7 @@
 from functools import partial
 
 from orbitlens_papers.study import Study
-from orbitlens_papers.tokenization import training, unigram
+from orbitlens_papers.tokenization import regimes, unigram
 from orbitlens_papers.tokenization.claims import CLAIMS
 from orbitlens_papers.tokenization.figures import figures
 
@@ -25,13 +25,13 @@ STUDY = Study(
         "2b": unigram.larger_is_better,
         "2c": unigram.below_bound,
         "3a": unigram.blocks_as_foretold,
-        "4a": partial(training.letters_are_slow, soon=False),
-        "4b": partial(training.pairs_are_fast, arm="pairs"),
-        "4c": partial(training.pairs_are_fast, arm="pairs, equal characters"),
-        "4d": partial(training.letters_are_slow, soon=True),
-        "5a": training.slow_everywhere,
+        "4a": partial(regimes.letters_are_slow, soon=False),
+        "4b": partial(regimes.pairs_are_fast, arm="pairs"),
+        "4c": partial(regimes.pairs_are_fast, arm="pairs, equal characters"),
+        "4d": partial(regimes.letters_are_slow, soon=True),
+        "5a": regimes.slow_everywhere,
         "5b": unigram.ten_for_any_order,
-        "6a": training.blind_without_positions,
+        "6a": regimes.blind_without_positions,
     },
     figures=figures,
 )

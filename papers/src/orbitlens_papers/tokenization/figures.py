@@ -26,8 +26,8 @@ from orbitlens.draw.figure import (
     band,
 )
 from orbitlens_papers.result import StudyResult
+from orbitlens_papers.tokenization.regimes import SOON, STARTS, WIDTHS
 from orbitlens_papers.tokenization.source import ENTROPY, UNIGRAM, block_loss
-from orbitlens_papers.tokenization.training import SOON, STARTS, WIDTHS
 
 Rows = Sequence[Mapping[str, Any]]
 COIN, BEST = Level(at=UNIGRAM, label="a coin, ln 2"), Level(at=ENTROPY, label="entropy H")

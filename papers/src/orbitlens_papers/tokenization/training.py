@@ -1,179 +1,161 @@
-"""Claims 4, 5a and 6: transformers over letters and over tokens, and where that matters.
+"""One training run on the switching source: over letters or over tokens, in a chosen regime.
 
-Enters: a bench. Leaves: outcomes. All arms of a seed read the same text.
+Enters: a job. Leaves: its losses by step, in nats a character, so that runs compare whatever their
+tokens are. The model is the lab's, with the lab's switches.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from orbitlens_papers import estimate
-from orbitlens_papers.bench import Bench
-from orbitlens_papers.claim import Outcome
-from orbitlens_papers.tokenization.arms import RATE, Arm, Row, closed_by, half_way, train_arm
-from orbitlens_papers.trained import judged
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
 
-SOON = 300  # steps
-WINDOW = 138  # tokens of ten byte pairs that hold about 512 characters
-HALF = 0.5
-MOST = 500  # steps of the boundary's cells
-WIDTHS, STARTS = (16, 32, 64), ("small", "default")
+from orbitlens.lab.fitting import fit, seeded
+from orbitlens_papers.jobs import Job
+from orbitlens_papers.tokenization.dictionaries import byte_pairs, characters
+from orbitlens_papers.tokenization.source import closed, switching, text_of
+
+RATE = 2e-3
+BATCH = 8
+SMALL = 0.02  # of the paper-like start: every weight N(0, 0.02²), embeddings tied
+N_PAIRS = 10
+Row = dict[str, Any]
 
 
-def _small(bench: Bench) -> Arm:
-    """Return the paper-like regime: one narrow layer, small weights, long windows."""
-    return Arm(
-        context=bench.pick(64, 512, 512),
-        steps=bench.pick(6, 700, 5000),
-        look_every=bench.pick(3, 50, 100),
-        n_characters=bench.pick(20_000, 1_000_000, 1_000_000),
-        n_judged=bench.pick(4, 64, 256),
+@dataclass(frozen=True, kw_only=True)
+class LetterSetup:
+    """What is trained: tokens, source, model, and for how long."""
+
+    tokens: str = "letters"  # or "pairs": ten byte pairs
+    order: int = 2
+    width: int = 16
+    layers: int = 1
+    heads: int = 1
+    start: str = "small"  # or "default": torch's own, embeddings not tied
+    position: str = "learned"
+    rate: float = RATE
+    context: int = 512
+    steps: int = 700
+    look_every: int = 50
+    stop_at: float = 10.0  # share of the gap closed at which a run may end; 10: never
+    n_characters: int = 1_000_000
+    n_judged: int = 64  # windows of the held-out text
+
+
+def build_model(arm: LetterSetup, n_tokens: int) -> Any:  # noqa: ANN401 - of transformers
+    """Return the arm's model, drawn from torch's global generator."""
+    from orbitlens.orbit import OrbitConfig, OrbitForCausalLM
+
+    is_small = arm.start == "small"
+    config = OrbitConfig(
+        vocab_size=n_tokens,
+        hidden_size=arm.width,
+        num_hidden_layers=arm.layers,
+        num_attention_heads=arm.heads,
+        max_position_embeddings=arm.context,
+        position=arm.position,
+        initializer_range=SMALL,
+        tie_word_embeddings=is_small,
+        use_cache=False,
     )
+    model = OrbitForCausalLM(config)
+    if not is_small:
+        for module in model.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                module.reset_parameters()
+    return model
 
 
-def _main_arms(bench: Bench) -> dict[str, Arm]:
-    small = _small(bench)
-    pairs = replace(small, tokens="pairs")
+def train(job: Job[LetterSetup]) -> Row:
+    """Train, and return the held-out losses on the way."""
+    arm, generator = job.setup, torch.Generator().manual_seed(job.seed)
+    n = arm.n_characters
+    symbols = switching(arm.order, n + n // 3, generator)
+    text, other = text_of(symbols[:n]), text_of(symbols[n:])
+    dictionary = characters() if arm.tokens == "letters" else byte_pairs(text, N_PAIRS)
+    ids = torch.tensor(dictionary.encode(text))
+    judged = _windows(torch.tensor(dictionary.encode(other)), arm)
+    lengths = torch.tensor([len(token) for token in dictionary.tokens])
+    with seeded(job.seed % 2**31):
+        model = build_model(arm, len(dictionary))
+    steps, losses = _train(model, arm, ids, lambda: held_out(model, judged, lengths), generator)
     return {
-        "letters": small,
-        "pairs": pairs,
-        "pairs, equal characters": replace(pairs, context=bench.pick(17, WINDOW, WINDOW)),
+        "tokens": arm.tokens,
+        "order": arm.order,
+        "width": arm.width,
+        "layers": arm.layers,
+        "start": arm.start,
+        "position": arm.position,
+        "context": arm.context,
+        "steps": steps,
+        "losses": [round(loss, 5) for loss in losses],
+        "length": float(lengths[judged].double().mean()),
     }
 
 
-def cell_arm(bench: Bench, *, width: int, start: str) -> Arm:
-    """Return a letter arm of the boundary; it ends once half the gap is closed."""
-    return replace(
-        _small(bench),
-        width=width,
-        start=start,
-        layers=2,
-        heads=max(1, width // 16),
-        context=bench.pick(64, 256, 256),
-        steps=bench.pick(6, MOST, 5000),
-        look_every=bench.pick(3, 25, 25),
-        stop_at=HALF,
-    )
+def _windows(ids: Int[Tensor, " any"], arm: LetterSetup) -> Int[Tensor, "windows tokens"]:
+    """Return the held-out text in windows of the arm's context and one token more."""
+    span = arm.context + 1
+    n = min(arm.n_judged, len(ids) // span)
+    return ids[: n * span].view(n, span)
 
 
-def _cell_arms(bench: Bench) -> dict[str, Arm]:
-    widths = bench.pick((16,), WIDTHS, WIDTHS)
-    arms = {f"{w} {s}": cell_arm(bench, width=w, start=s) for w in widths for s in STARTS}
-    name = f"{widths[-1]} default"
-    wide = arms[name]
-    arms[f"{name}, order 8"] = replace(wide, order=8)
-    arms[f"{name}, rotary positions"] = replace(wide, position="rotary")
-    arms[f"{name}, three times the rate"] = replace(wide, rate=3 * RATE)
-    one = replace(wide, layers=1, stop_at=10.0, steps=bench.pick(6, 400, 2000))
-    arms["one layer"] = one
-    arms["one layer, no positions"] = replace(one, position="none")
-    return arms
+@torch.no_grad()
+def held_out(
+    model: Any,  # noqa: ANN401 - of transformers
+    windows: Int[Tensor, "windows tokens"],
+    lengths: Int[Tensor, " vocabulary"],
+) -> float:
+    """Return the loss on windows of text, in nats a character."""
+    nats, n = 0.0, 0
+    for block in windows.split(16):
+        wanted = block[:, 1:].contiguous()
+        loss = model(input_ids=block[:, :-1].contiguous(), targets=wanted).loss
+        nats += float(loss) * wanted.numel()
+        n += int(lengths[wanted].sum())
+    return nats / n
 
 
-def runs(bench: Bench) -> dict[str, list[Row]]:
-    """Return all arms by name, a run a seed."""
+def _train(
+    model: Any,  # noqa: ANN401
+    arm: LetterSetup,
+    ids: Tensor,
+    held_out_loss: Callable[[], float],
+    generator: torch.Generator,
+) -> tuple[list[int], list[float]]:
+    places = torch.arange(arm.context + 1)
+    steps, losses = [0], [held_out_loss()]
 
-    def make() -> dict[str, list[Row]]:
-        main, cells = _main_arms(bench), _cell_arms(bench)
-        arms, seeds = main | cells, list(bench.seeds)
-        most = {name: bench.pick(1, 4 if name in main else 3, 5) for name in arms}
-        todo = [(name, arms[name], seed) for name in arms for seed in seeds[: most[name]]]
-        numbered = [
-            replace(arm, number=bench.generator(f"text {arm.order}", seed).initial_seed())
-            for _, arm, seed in todo
-        ]
-        found: dict[str, list[Row]] = {name: [] for name in arms}
-        for (name, _, _), row in zip(todo, bench.map(train_arm, numbered), strict=True):
-            found[name].append(row)
-        return found
+    def loss_at(step: int) -> Tensor:
+        starts = torch.randint(len(ids) - arm.context, (BATCH,), generator=generator)
+        rows = ids[starts[:, None] + places]
+        inputs, targets = rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
+        loss: Tensor = model(input_ids=inputs, targets=targets).loss
+        return loss
 
-    return bench.once("arms", make)
+    def after(step: int) -> bool:
+        if step % arm.look_every and step < arm.steps:
+            return False
+        steps.append(step)
+        losses.append(held_out_loss())
+        return closed(losses[-1]) >= arm.stop_at
 
-
-def _shares(rows: Sequence[Row], step: int) -> list[float]:
-    return [closed_by(row, step) for row in rows]
-
-
-# --- claim 4: the pair -----------------------------------------------------------------------
-
-
-def letters_are_slow(bench: Bench, *, soon: bool) -> Outcome:
-    """4a, 4d: share of the gap that letters close; control: a wider model, torch's own start."""
-    found, last = runs(bench), SOON if soon else _small(bench).steps
-    outcome = Outcome(
-        result=estimate.mean(_shares(found["letters"], last)),
-        control=estimate.mean(_shares(found[_widest(bench)], last)),
-        data={} if soon else _pair_data(bench, found, last),
-    )
-    return judged(bench, outcome)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=arm.rate, foreach=True)
+    fit(loss_at, optimizer, steps=arm.steps, after=after)
+    return steps, losses
 
 
-def _pair_data(bench: Bench, found: dict[str, list[Row]], last: int) -> dict[str, Any]:
-    halves = [half_way(row, last) for row in found["letters"]]
-    words = ", ".join(f"at step {step}" if step < last else "not at all" for step in halves)
-    return {
-        "arms": {name: found[name] for name in _main_arms(bench)},
-        "note": f"letters close half of the gap {words}, a seed each",
-    }
+def closed_by(row: Row, step: int) -> float:
+    """Return the largest share of the gap that an arm closed by that step."""
+    pairs = zip(row["steps"], row["losses"], strict=True)
+    return max(closed(loss) for at, loss in pairs if at <= step)
 
 
-def _widest(bench: Bench) -> str:
-    return f"{bench.pick(16, 64, 64)} default"
-
-
-def pairs_are_fast(bench: Bench, *, arm: str) -> Outcome:
-    """4b, 4c: share of the gap closed soon over byte pairs; control: over letters."""
-    found = runs(bench)
-    outcome = Outcome(
-        result=estimate.mean(_shares(found[arm], SOON)),
-        control=estimate.mean(_shares(found["letters"], SOON)),
-        data={"lengths": [row["length"] for row in found[arm]]},
-    )
-    return judged(bench, outcome)
-
-
-# --- claim 5: the boundary -------------------------------------------------------------------
-
-
-def slow_everywhere(bench: Bench) -> Outcome:
-    """5a: fewest steps to half the gap over cells; control: over byte pairs."""
-    found, most = runs(bench), cell_arm(bench, width=16, start="small").steps
-    cells = [name for name in _cell_arms(bench) if not name.startswith("one layer")]
-    by_cell = {name: [half_way(row, most) for row in found[name]] for name in cells}
-    fewest = [float(min(values)) for values in zip(*by_cell.values(), strict=True)]
-    pairs = [float(half_way(row, most)) for row in found["pairs"]]
-    data: dict[str, Any] = {"cells": by_cell, "most": most, "note": regime(by_cell, most)}
-    data["losses"] = {name: [row["losses"][-1] for row in found[name]] for name in cells}
-    outcome = Outcome(result=estimate.mean(fewest), control=estimate.mean(pairs), data=data)
-    return judged(bench, outcome)
-
-
-def regime(cells: dict[str, list[int]], most: int) -> str:
-    """Return in words whether the slowness of letters depends on the regime.
-
-    Runs of `most` steps ended without having closed half of the gap.
-    """
-    quick = [name for name, steps in cells.items() if min(steps) <= min(SOON, most - 1)]
-    if not quick:
-        return f"in none of {len(cells)} regimes do letters close half of the gap in {SOON} steps"
-    return (
-        f"regime-dependent: in {len(quick)} of {len(cells)} regimes letters alone close half of "
-        f"the gap within {SOON} steps (width, start, and what else is changed: "
-        f"{'; '.join(quick)})"
-    )
-
-
-# --- claim 6: positions ----------------------------------------------------------------------
-
-
-def blind_without_positions(bench: Bench) -> Outcome:
-    """6a: share closed by one causal layer without positions; control: learned positions."""
-    found = runs(bench)
-    rows, control = found["one layer, no positions"], found["one layer"]
-    last = rows[0]["steps"][-1]
-    outcome = Outcome(
-        result=estimate.mean(_shares(rows, last)),
-        control=estimate.mean(_shares(control, last)),
-        data={"blind": rows, "learned": control},
-    )
-    return judged(bench, outcome)
+def half_way(row: Row, most: int) -> int:
+    """Return the step at which an arm had closed half of the gap; `most` if it never had."""
+    for step, loss in zip(row["steps"], row["losses"], strict=True):
+        if closed(loss) >= 0.5:
+            return int(step)
+    return most

@@ -17,9 +17,9 @@ from orbitlens_papers import estimate
 from orbitlens_papers.bench import Bench
 from orbitlens_papers.claim import Outcome
 from orbitlens_papers.estimate import Estimate
-from orbitlens_papers.vision_tokens.arms import Arm, build_model, linear_r2
-from orbitlens_papers.vision_tokens.gains import BOTH, data_of, plain_arm
+from orbitlens_papers.vision_tokens.gains import BOTH, data_of, plain_setup
 from orbitlens_papers.vision_tokens.images import Digits
+from orbitlens_papers.vision_tokens.training import ImageSetup, build_model, linear_r2
 
 N_TOKENS, WIDTH = 16, 32
 SMALL_S: dict[str, Any] = {  # DeiT-S, as generally known
@@ -101,8 +101,8 @@ def couples_tokens(bench: Bench) -> Outcome:
 
 
 @torch.no_grad()
-def _logits(arm: Arm, data: Digits, images: Tensor) -> Tensor:
-    logits: Tensor = build_model(arm, data).double().eval()(pixel_values=images).logits
+def _logits(setup: ImageSetup, data: Digits, seed: int, images: Tensor) -> Tensor:
+    logits: Tensor = build_model(setup, data, seed).double().eval()(pixel_values=images).logits
     return logits
 
 
@@ -112,10 +112,10 @@ def starts_as_nothing(bench: Bench) -> Outcome:
     images = data.judged[:16].double()
     found: dict[str, list[float]] = {"moto": [], "moto-replace": []}
     for seed in bench.seeds:
-        plain = _logits(plain_arm(bench, number=seed), data, images)
+        plain = _logits(plain_setup(bench), data, seed, images)
         for name, rows in found.items():
-            arm = plain_arm(bench, number=seed, modulation=name)
-            rows.append(float((_logits(arm, data, images) - plain).abs().max()))
+            setup = plain_setup(bench, modulation=name)
+            rows.append(float((_logits(setup, data, seed, images) - plain).abs().max()))
     return Outcome(
         result=estimate.largest(found["moto"], of="seeds"),
         control=estimate.smallest(found["moto-replace"], of="seeds"),
@@ -129,8 +129,9 @@ def order_is_invisible(bench: Bench) -> Outcome:
     found: dict[str, list[float]] = {"patch": [], "conv": []}
     for seed in bench.seeds:
         for stem, rows in found.items():
-            arm = plain_arm(bench, number=seed, position="none", stem=stem, modulation="moto")
-            rows.append(_shuffle_error(arm, data, bench.generator("patches", seed)))
+            setup = plain_setup(bench, position="none", stem=stem, modulation="moto")
+            model = build_model(setup, data, seed).double().eval()
+            rows.append(_shuffle_error(model, data, bench.generator("patches", seed)))
     return Outcome(
         result=estimate.largest(found["patch"], of="seeds"),
         control=estimate.smallest(found["conv"], of="seeds"),
@@ -139,13 +140,12 @@ def order_is_invisible(bench: Bench) -> Outcome:
 
 
 @torch.no_grad()
-def _shuffle_error(arm: Arm, data: Digits, generator: torch.Generator) -> float:
+def _shuffle_error(model: Any, data: Digits, generator: torch.Generator) -> float:  # noqa: ANN401
     """Return the largest change of answers when an image's patches change places."""
-    model = build_model(arm, data).double().eval()
     moto = model.model.embed_patches.modulation
     for parameter in (moto.w_modulation, moto.b_modulation):
         noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-        parameter.data = noise / math.sqrt(arm.width)
+        parameter.data = noise / math.sqrt(model.config.hidden_size)
     images = data.judged[:16].double()
     patches = patches_of(images, data.patch)
     order = torch.randperm(patches.shape[1], generator=generator)
@@ -174,10 +174,10 @@ def few_parameters(bench: Bench) -> Outcome:
     counts = {
         name: n_parameters(build_model(arm, data))
         for name, arm in {
-            "plain": plain_arm(bench, **sizes),
-            "both": plain_arm(bench, **sizes, **BOTH),
-            "MoTo": plain_arm(bench, **sizes, modulation="moto"),
-            "twice the layers": plain_arm(bench, **sizes | {"layers": 4}),
+            "plain": plain_setup(bench, **sizes),
+            "both": plain_setup(bench, **sizes, **BOTH),
+            "MoTo": plain_setup(bench, **sizes, modulation="moto"),
+            "twice the layers": plain_setup(bench, **sizes | {"layers": 4}),
         }.items()
     }
     share = {name: n / counts["plain"] - 1 for name, n in counts.items()}

@@ -24,8 +24,8 @@ from orbitlens.draw.figure import (
 from orbitlens_papers import estimate
 from orbitlens_papers.estimate import Estimate
 from orbitlens_papers.result import StudyResult
-from orbitlens_papers.vision_tokens.arms import LOOKS
 from orbitlens_papers.vision_tokens.gains import BUDGETS, MAIN, NARROW
+from orbitlens_papers.vision_tokens.training import LOOKS
 
 SHOWN = {  # arms at the main budget that are compared with the plain one, and their colour
     "token norm": GREY,

@@ -15,9 +15,16 @@ from orbitlens_papers import estimate
 from orbitlens_papers.bench import Bench, Scale
 from orbitlens_papers.claim import Outcome
 from orbitlens_papers.estimate import Estimate
+from orbitlens_papers.jobs import Arm, run_arms
 from orbitlens_papers.trained import judged
-from orbitlens_papers.vision_tokens.arms import Arm, Row, build_model, one_step, train_arm
 from orbitlens_papers.vision_tokens.images import IMAGES, Digits, read_digits
+from orbitlens_papers.vision_tokens.training import (
+    ImageSetup,
+    Row,
+    build_model,
+    label_loss,
+    train_and_judge,
+)
 
 WEIGHT = 0.5  # of TokenProp
 BOTH: dict[str, Any] = {"modulation": "moto", "token_prop": WEIGHT}
@@ -53,7 +60,7 @@ def _file(bench: Bench) -> str | None:
     return None if file is None else str(file.resolve())
 
 
-def plain_arm(bench: Bench, **changes: Any) -> Arm:  # noqa: ANN401 - fields of an Arm
+def plain_setup(bench: Bench, **changes: Any) -> ImageSetup:  # noqa: ANN401 - its fields
     """Return the plain model at this scale, changed where asked."""
     sizes: dict[str, Any] = {
         "width": bench.pick(16, 32, 48),
@@ -65,23 +72,23 @@ def plain_arm(bench: Bench, **changes: Any) -> Arm:  # noqa: ANN401 - fields of 
         "n_labels": MAIN,
         "file": _file(bench),
     }
-    return Arm(**(sizes | changes))
+    return ImageSetup(**(sizes | changes))
 
 
-def _numbers(bench: Bench) -> list[int]:
-    """Return a number for each pair: a few draws for every seed."""
+def _pair_seeds(bench: Bench) -> list[int]:
+    """Return the seed of each pair: a few draws for every seed."""
     draws = range(bench.pick(1, 2, 4))
     return [
         bench.generator(f"pair {k}", seed).initial_seed() for k in draws for seed in bench.seeds
     ]
 
 
-def all_arms(bench: Bench) -> dict[str, Arm]:
-    """Return what is trained for each pair, by name; labels stand behind the name."""
-    arms = {f"{name}, {MAIN}": plain_arm(bench, **changes) for name, changes in ARMS.items()}
+def setups(bench: Bench) -> dict[str, ImageSetup]:
+    """Return what is trained for each pair, by name; the number of labels ends the name."""
+    arms = {f"{name}, {MAIN}": plain_setup(bench, **changes) for name, changes in ARMS.items()}
     for n in BUDGETS:
         for name in ("plain", "both"):
-            arms[f"{name}, {n}"] = plain_arm(bench, n_labels=n, **ARMS[name])
+            arms[f"{name}, {n}"] = plain_setup(bench, n_labels=n, **ARMS[name])
     return arms
 
 
@@ -89,16 +96,12 @@ def runs(bench: Bench) -> Rows:
     """Return all runs by name of the arm, one a pair."""
 
     def make() -> Rows:
-        arms, numbers = all_arms(bench), _numbers(bench)
-        todo = [
-            (name, _numbered(arm, k, numbers))
-            for name, arm in arms.items()
-            for k in range(_n_pairs(bench, name, len(numbers)))
-        ]
-        found: Rows = {name: [] for name in arms}
-        for (name, _), row in zip(todo, bench.map(train_arm, [a for _, a in todo]), strict=True):
-            found[name].append(row)
-        return found
+        seeds = _pair_seeds(bench)
+        arms = {
+            name: Arm(setup=setup, seeds=seeds[: _n_pairs(bench, name, len(seeds))])
+            for name, setup in setups(bench).items()
+        }
+        return run_arms(bench, train_and_judge, arms)
 
     return bench.once("arms", make)
 
@@ -106,10 +109,6 @@ def runs(bench: Bench) -> Rows:
 def _n_pairs(bench: Bench, name: str, most: int) -> int:
     few = name.rpartition(", ")[0] not in CORE_ARMS
     return -(-most // 2) if few and bench.scale is not Scale.FULL else most
-
-
-def _numbered(arm: Arm, place: int, numbers: Sequence[int]) -> Arm:
-    return replace(arm, number=numbers[place], pictures=arm.pictures and place == 0)
 
 
 def _of(rows: Sequence[Row], field: str) -> list[float]:
@@ -127,7 +126,7 @@ def gain(found: Rows, name: str, beside: str, field: str = "accuracy") -> Estima
 
 
 def step_seconds(
-    arms: Sequence[Arm], data: Digits, *, rounds: int, steps: int
+    arms: Sequence[ImageSetup], data: Digits, *, rounds: int, steps: int
 ) -> list[list[float]]:
     """Return processor seconds of a few training steps of each arm, in turns; a list a round."""
     models = [build_model(arm, data).train() for arm in arms]
@@ -138,7 +137,7 @@ def step_seconds(
         for model, (images, labels) in zip(models, labelled, strict=True):
             started = time.process_time()
             for _ in range(steps):
-                one_step(model, images, labels)
+                (label_loss(model, images, labels) + model.extra_loss()).backward()
                 model.zero_grad(set_to_none=True)
             row.append((time.process_time() - started) / steps)
         if number:  # the first round warms up
@@ -148,8 +147,8 @@ def step_seconds(
 
 def quick_steps(bench: Bench) -> Outcome:
     """2b: time of a training step with both designs, over that without; control: twice as deep."""
-    plain = plain_arm(bench)
-    arms = [plain, plain_arm(bench, **BOTH), plain_arm(bench, layers=2 * plain.layers)]
+    plain = plain_setup(bench)
+    arms = [plain, plain_setup(bench, **BOTH), plain_setup(bench, layers=2 * plain.layers)]
     data = data_of(bench)
     rows = step_seconds(arms, data, rounds=bench.pick(2, 20, 40), steps=bench.pick(2, 25, 50))
     both, deep = ([row[k] / row[0] for row in rows] for k in (1, 2))

@@ -1,11 +1,10 @@
 """One training run: a small model of images, with or without what is tested, on a few labels.
 
-Enters: an `Arm`. Leaves: how good it is on other images, how much of its pixels tokens keep, and
-what a figure needs. The model is the lab's. Arms of one number are a pair: same labelled images,
+Enters: a job. Leaves: its accuracy on other images, how much of its pixels tokens keep, and
+what a figure needs. The model is the lab's. Jobs of one seed are a pair: same labelled images,
 same batches, and the same first weights wherever both have them.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +12,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from orbitlens.errors import TrainingError
+from orbitlens.lab.fitting import fit, rate_at, seeded
 from orbitlens.orbit.moto import MoTo, over_tokens, patches_of
+from orbitlens_papers.jobs import Job
 from orbitlens_papers.vision_tokens.images import Digits, read_digits
 
 RATE, DECAY, START = 2e-3, 0.05, 0.1
@@ -24,7 +24,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arm:
+class ImageSetup:
     """What is trained, on what, and for how long."""
 
     stem: str = "patch"
@@ -40,13 +40,12 @@ class Arm:
     batch: int = 32
     n_judged: int = 3000
     n_decoded: int = 500  # images that a decoder is fitted on, and as many it is judged on
-    pictures: bool = False  # whether to keep a layout and spectra for figures
-    number: int = 0  # of the pair
+    pictures: bool = False  # whether the first run keeps a layout and spectra for figures
     file: str | None = None  # of MNIST
 
 
-def build_model(arm: Arm, data: Digits) -> Any:  # noqa: ANN401 - of transformers
-    """Return the arm's model, drawn from its number."""
+def build_model(arm: ImageSetup, data: Digits, seed: int = 0) -> Any:  # noqa: ANN401 - transformers
+    """Return an untrained model."""
     from orbitlens.orbit import OrbitConfig, OrbitForImageClassification
 
     classes: dict[str, Any] = {"num_labels": N_CLASSES}  # a keyword that transformers takes
@@ -65,83 +64,77 @@ def build_model(arm: Arm, data: Digits) -> Any:  # noqa: ANN401 - of transformer
         use_cache=False,
         **classes,
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(arm.number % 2**31)
+    with seeded(seed % 2**31):
         return OrbitForImageClassification(config)
 
 
-def train_arm(arm: Arm) -> Row:
-    """Train and judge; a top-level function, for other processes."""
-    data = read_digits(arm.file)
-    generator = torch.Generator().manual_seed(arm.number)
+def train_and_judge(job: Job[ImageSetup]) -> Row:
+    """Train one model and judge it on other images."""
+    arm, data = job.setup, read_digits(job.setup.file)
+    generator = torch.Generator().manual_seed(job.seed)
     chosen = torch.randperm(len(data.pool), generator=generator)[: arm.n_labels]
     images, labels = data.pool[chosen], data.pool_labels[chosen]
     mixed = labels[torch.randperm(len(labels), generator=generator)]
-    model = build_model(arm, data)
-    looks, loss = _train(model, arm, (images, mixed if arm.shuffled else labels), data)
+    model = build_model(arm, data, job.seed)
+    looks, loss = _train(model, job, (images, mixed if arm.shuffled else labels), data)
     last = judge(model, data.judged[: arm.n_judged], data.judged_labels)
     row: Row = {
-        "number": arm.number,
+        "number": job.seed,
         "n_labels": len(labels),
         "accuracy": last["accuracy"],
         "by_others": last["by_others"],
         "looks": looks,
         "loss": round(loss, 5),  # of the last tenth of training
         "parameters": sum(p.numel() for p in model.parameters()),
-        **decoded(model, arm, data),
+        **decoded(model, job, data),
     }
-    return row | (pictures(model, data) if arm.pictures else {})
+    return row | (pictures(model, data) if arm.pictures and job.index == 0 else {})
 
 
 def _train(
     model: Any,  # noqa: ANN401
-    arm: Arm,
+    job: Job[ImageSetup],
     labelled: tuple[Tensor, Tensor],
     data: Digits,
 ) -> tuple[list[float], float]:
+    """Return accuracies at a few steps, and the mean loss of the last tenth of them."""
     images, labels = labelled
-    generator = torch.Generator().manual_seed(arm.number)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY, fused=True)
-    parameters = list(model.parameters())
+    steps, n_judged = job.setup.steps, job.setup.n_judged
+    generator = torch.Generator().manual_seed(job.seed)
+    stops = {max(1, round(share * steps)) for share in LOOKS}
     looks: list[float] = []
     losses: list[Tensor] = []
-    stops = {max(1, round(share * arm.steps)) for share in LOOKS}
-    model.train()
-    for step in range(1, arm.steps + 1):
-        for group in optimizer.param_groups:
-            group["lr"] = rate_at(step, arm.steps)
-        batch = torch.randint(len(images), (arm.batch,), generator=generator)
-        losses.append(one_step(model, images[batch], labels[batch]))
-        torch.nn.utils.clip_grad_norm_(parameters, 1.0, foreach=True)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+
+    def loss_at(step: int) -> Tensor:
+        batch = torch.randint(len(images), (job.setup.batch,), generator=generator)
+        loss = label_loss(model, images[batch], labels[batch])
+        losses.append(loss.detach())
+        return loss + model.extra_loss()
+
+    def after(step: int) -> None:
         if step in stops:
-            looks.append(
-                judge(model, data.judged[: arm.n_judged // 5], data.judged_labels)["accuracy"]
-            )
-    end = float(torch.stack(losses[-max(1, arm.steps // 10) :]).mean())
-    if not math.isfinite(end):
-        raise TrainingError(f"{arm}: the loss is not a number; it diverged.")
-    return looks, end
+            score = judge(model, data.judged[: n_judged // 5], data.judged_labels)
+            looks.append(score["accuracy"])
+
+    fit(
+        loss_at,
+        torch.optim.AdamW(model.train().parameters(), lr=RATE, weight_decay=DECAY, fused=True),
+        steps=steps,
+        schedule=lambda step: rate_at(step + 1, peak=RATE, steps=steps, warmup=max(1, steps // 10)),
+        clip=1.0,
+        after=after,
+    )
+    return looks, float(torch.stack(losses[-max(1, steps // 10) :]).mean())
 
 
-def rate_at(step: int, steps: int) -> float:
-    """Return the learning rate: up for a tenth of the steps, then a cosine down to zero."""
-    first = max(1, steps // 10)
-    if step <= first:
-        return RATE * step / first
-    return RATE * 0.5 * (1 + math.cos(math.pi * (step - first) / max(1, steps - first)))
-
-
-def one_step(
+def label_loss(
     model: Any,  # noqa: ANN401
     images: Float[Tensor, "batch channel y x"],
     labels: Int[Tensor, " batch"],
-) -> Tensor:
-    """Leave gradients behind, and return the loss of the labels."""
+) -> Float[Tensor, ""]:
+    """Return the cross-entropy of the labels."""
     loss: Tensor = model(pixel_values=images, labels=labels).loss
-    (loss + model.extra_loss()).backward()
-    return loss.detach()
+    return loss
 
 
 @torch.no_grad()
@@ -172,13 +165,13 @@ def judge(
 
 
 @torch.no_grad()
-def decoded(model: Any, arm: Arm, data: Digits) -> Row:  # noqa: ANN401
+def decoded(model: Any, job: Job[ImageSetup], data: Digits) -> Row:  # noqa: ANN401
     """Return R^2 of patches read off tokens by a linear map, on other images.
 
     Also where tokens are those of other patches.
     """
     tokenizer = model.model.embed_patches
-    parts = [x[: arm.n_decoded] for x in (data.pool, data.judged)]
+    parts = [x[: job.setup.n_decoded] for x in (data.pool, data.judged)]
     seen, other = (
         (
             tokenizer.tokens(x).double().flatten(0, 1),
@@ -186,7 +179,7 @@ def decoded(model: Any, arm: Arm, data: Digits) -> Row:  # noqa: ANN401
         )
         for x in parts
     )
-    generator = torch.Generator().manual_seed(arm.number)
+    generator = torch.Generator().manual_seed(job.seed)
     order = torch.randperm(len(seen[0]), generator=generator)
     return {
         "r2": linear_r2(*seen, *other),

@@ -1,0 +1,182 @@
+"""Claims 4, 5a and 6: transformers over letters and over tokens, and where that matters.
+
+Enters: a bench. Leaves: outcomes. All arms of a seed read the same text.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from orbitlens_papers import estimate
+from orbitlens_papers.bench import Bench
+from orbitlens_papers.claim import Outcome
+from orbitlens_papers.jobs import Arm, run_arms
+from orbitlens_papers.tokenization.training import (
+    RATE,
+    LetterSetup,
+    Row,
+    closed_by,
+    half_way,
+    train,
+)
+from orbitlens_papers.trained import judged
+
+SOON = 300  # steps
+WINDOW = 138  # tokens of ten byte pairs that hold about 512 characters
+HALF = 0.5
+MOST = 500  # steps of the boundary's cells
+WIDTHS, STARTS = (16, 32, 64), ("small", "default")
+
+
+def _small(bench: Bench) -> LetterSetup:
+    """Return the paper-like regime: one narrow layer, small weights, long windows."""
+    return LetterSetup(
+        context=bench.pick(64, 512, 512),
+        steps=bench.pick(6, 700, 5000),
+        look_every=bench.pick(3, 50, 100),
+        n_characters=bench.pick(20_000, 1_000_000, 1_000_000),
+        n_judged=bench.pick(4, 64, 256),
+    )
+
+
+def _main_setups(bench: Bench) -> dict[str, LetterSetup]:
+    small = _small(bench)
+    pairs = replace(small, tokens="pairs")
+    return {
+        "letters": small,
+        "pairs": pairs,
+        "pairs, equal characters": replace(pairs, context=bench.pick(17, WINDOW, WINDOW)),
+    }
+
+
+def cell_setup(bench: Bench, *, width: int, start: str) -> LetterSetup:
+    """Return a letter arm of the boundary; it ends once half the gap is closed."""
+    return replace(
+        _small(bench),
+        width=width,
+        start=start,
+        layers=2,
+        heads=max(1, width // 16),
+        context=bench.pick(64, 256, 256),
+        steps=bench.pick(6, MOST, 5000),
+        look_every=bench.pick(3, 25, 25),
+        stop_at=HALF,
+    )
+
+
+def _cell_setups(bench: Bench) -> dict[str, LetterSetup]:
+    widths = bench.pick((16,), WIDTHS, WIDTHS)
+    arms = {f"{w} {s}": cell_setup(bench, width=w, start=s) for w in widths for s in STARTS}
+    name = f"{widths[-1]} default"
+    wide = arms[name]
+    arms[f"{name}, order 8"] = replace(wide, order=8)
+    arms[f"{name}, rotary positions"] = replace(wide, position="rotary")
+    arms[f"{name}, three times the rate"] = replace(wide, rate=3 * RATE)
+    one = replace(wide, layers=1, stop_at=10.0, steps=bench.pick(6, 400, 2000))
+    arms["one layer"] = one
+    arms["one layer, no positions"] = replace(one, position="none")
+    return arms
+
+
+def runs(bench: Bench) -> dict[str, list[Row]]:
+    """Return all arms by name, a run a seed."""
+
+    def make() -> dict[str, list[Row]]:
+        main, cells = _main_setups(bench), _cell_setups(bench)
+        arms = {}
+        for name, setup in (main | cells).items():
+            seeds = list(bench.seeds)[: bench.pick(1, 4 if name in main else 3, 5)]
+            numbers = [bench.generator(f"text {setup.order}", s).initial_seed() for s in seeds]
+            arms[name] = Arm(setup=setup, seeds=numbers)
+        return run_arms(bench, train, arms)
+
+    return bench.once("arms", make)
+
+
+def _shares(rows: Sequence[Row], step: int) -> list[float]:
+    return [closed_by(row, step) for row in rows]
+
+
+# --- claim 4: the pair -----------------------------------------------------------------------
+
+
+def letters_are_slow(bench: Bench, *, soon: bool) -> Outcome:
+    """4a, 4d: share of the gap that letters close; control: a wider model, torch's own start."""
+    found, last = runs(bench), SOON if soon else _small(bench).steps
+    outcome = Outcome(
+        result=estimate.mean(_shares(found["letters"], last)),
+        control=estimate.mean(_shares(found[_widest(bench)], last)),
+        data={} if soon else _pair_data(bench, found, last),
+    )
+    return judged(bench, outcome)
+
+
+def _pair_data(bench: Bench, found: dict[str, list[Row]], last: int) -> dict[str, Any]:
+    halves = [half_way(row, last) for row in found["letters"]]
+    words = ", ".join(f"at step {step}" if step < last else "not at all" for step in halves)
+    return {
+        "arms": {name: found[name] for name in _main_setups(bench)},
+        "note": f"letters close half of the gap {words}, a seed each",
+    }
+
+
+def _widest(bench: Bench) -> str:
+    return f"{bench.pick(16, 64, 64)} default"
+
+
+def pairs_are_fast(bench: Bench, *, arm: str) -> Outcome:
+    """4b, 4c: share of the gap closed soon over byte pairs; control: over letters."""
+    found = runs(bench)
+    outcome = Outcome(
+        result=estimate.mean(_shares(found[arm], SOON)),
+        control=estimate.mean(_shares(found["letters"], SOON)),
+        data={"lengths": [row["length"] for row in found[arm]]},
+    )
+    return judged(bench, outcome)
+
+
+# --- claim 5: the boundary -------------------------------------------------------------------
+
+
+def slow_everywhere(bench: Bench) -> Outcome:
+    """5a: fewest steps to half the gap over cells; control: over byte pairs."""
+    found, most = runs(bench), cell_setup(bench, width=16, start="small").steps
+    cells = [name for name in _cell_setups(bench) if not name.startswith("one layer")]
+    by_cell = {name: [half_way(row, most) for row in found[name]] for name in cells}
+    fewest = [float(min(values)) for values in zip(*by_cell.values(), strict=True)]
+    pairs = [float(half_way(row, most)) for row in found["pairs"]]
+    data: dict[str, Any] = {"cells": by_cell, "most": most, "note": regime(by_cell, most)}
+    data["losses"] = {name: [row["losses"][-1] for row in found[name]] for name in cells}
+    outcome = Outcome(result=estimate.mean(fewest), control=estimate.mean(pairs), data=data)
+    return judged(bench, outcome)
+
+
+def regime(cells: dict[str, list[int]], most: int) -> str:
+    """Return in words whether the slowness of letters depends on the regime.
+
+    Runs of `most` steps ended without having closed half of the gap.
+    """
+    quick = [name for name, steps in cells.items() if min(steps) <= min(SOON, most - 1)]
+    if not quick:
+        return f"in none of {len(cells)} regimes do letters close half of the gap in {SOON} steps"
+    return (
+        f"regime-dependent: in {len(quick)} of {len(cells)} regimes letters alone close half of "
+        f"the gap within {SOON} steps (width, start, and what else is changed: "
+        f"{'; '.join(quick)})"
+    )
+
+
+# --- claim 6: positions ----------------------------------------------------------------------
+
+
+def blind_without_positions(bench: Bench) -> Outcome:
+    """6a: share closed by one causal layer without positions; control: learned positions."""
+    found = runs(bench)
+    rows, control = found["one layer, no positions"], found["one layer"]
+    last = rows[0]["steps"][-1]
+    outcome = Outcome(
+        result=estimate.mean(_shares(rows, last)),
+        control=estimate.mean(_shares(control, last)),
+        data={"blind": rows, "learned": control},
+    )
+    return judged(bench, outcome)
