@@ -209,6 +209,13 @@ def test_a_model_of_deit_s_has_its_22_million_parameters():
     assert exact.n_parameters(model) == pytest.approx(22.05e6, rel=0.005)
 
 
+def test_a_control_with_a_fixed_layout_does_not_depend_on_the_process(bench):
+    torch.manual_seed(1)
+    first = exact.keeps_order(bench).control
+    torch.manual_seed(2)
+    assert exact.keeps_order(bench).control == first
+
+
 # --- arms ------------------------------------------------------------------------------------
 
 

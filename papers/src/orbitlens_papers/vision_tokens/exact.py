@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from orbitlens.lab.fitting import seeded
 from orbitlens.orbit.moto import MoTo, patches_of
 from orbitlens_papers import estimate
 from orbitlens_papers.bench import Bench
@@ -40,7 +41,8 @@ OUT_OF_REACH = (
 
 def drawn_moto(generator: torch.Generator, **options: Any) -> MoTo:  # noqa: ANN401
     """Return a MoTo in float64 with all of its maps drawn."""
-    moto = MoTo(WIDTH, **options).double()
+    with seeded(generator.initial_seed() % 2**31):  # a fixed layout is drawn by torch itself
+        moto = MoTo(WIDTH, **options).double()
     for parameter in moto.parameters():
         noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
         parameter.data = noise / math.sqrt(WIDTH)
