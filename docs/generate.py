@@ -8,10 +8,11 @@ The Python blocks of a page run in order, in one namespace and in a scratch fold
 example works; `<!-- not run: WHY -->` on the line in front exempts one. What stands between
 `<!-- generated: NAME -->` and `<!-- end generated -->` is written by this script:
 
-    NAME = output       what the Python block above prints
-    NAME = $ COMMAND    the command, and what it prints
-    NAME                what the function of this name in docs/generated/PAGE.py returns
-    MODULE.NAME         what a function that several pages share returns
+    output           what the Python block above prints
+    sample output    the same, where it differs between machines: written once, not compared
+    $ COMMAND        the command, and what it prints
+    NAME             what the function of this name in docs/generated/PAGE.py returns
+    MODULE.NAME      what a function that several pages share returns
 
 Numbers may differ between machines by one in their last digit, rounding errors (below 1e-9) and
 what a command cost (s, MB) by anything: a block that differs by no more is current, and stays as it
@@ -44,6 +45,7 @@ BLOCK = re.compile(
 COST = re.compile(r"[\d.,]+(?= (?:s|ms|KB|MB|GB)\b)")
 NUMBER = re.compile(r"([-+−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?)")
 ROUNDING = 1e-9
+SAMPLE = "sample output"
 
 
 def all_pages() -> list[Path]:
@@ -72,7 +74,7 @@ class Session:
 
     def content(self, name: str) -> str:
         """Return what belongs into the block of this name."""
-        if name == "output":
+        if name in {"output", SAMPLE}:
             return f"```text\n{self.printed}\n```"
         if name.startswith("$ "):
             return f"```console\n{name}\n{command_output(name[2:])}\n```"
@@ -87,7 +89,8 @@ class Session:
                 self.run(match["code"], match.string.count("\n", 0, match.start("code")) + 1)
             return match[0]
         body = f"\n{self.content(match['name'])}\n\n"
-        if is_current(match["body"], body):
+        is_kept = match["name"] == SAMPLE and match["body"].strip()
+        if is_kept or is_current(match["body"], body):
             return match[0]
         return f"<!-- generated: {match['name']} -->\n{body}<!-- end generated -->"
 
