@@ -19,6 +19,7 @@ from orbitlens.draw.figure import (
 )
 from orbitlens.draw.figure_html import html_of
 from orbitlens.draw.figure_png import png_of
+from orbitlens.draw.script import bundle
 from orbitlens.errors import InputError, MissingPackageError
 
 
@@ -87,5 +88,34 @@ def test_a_figure_without_panels_is_refused():
 
 def test_missing_packages_are_named_before_a_run(monkeypatch):
     monkeypatch.setattr(figure_module.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingPackageError, match="plotly and matplotlib"):
+    with pytest.raises(MissingPackageError, match="need matplotlib"):
         check_packages()
+
+
+# --- scripts of pages ---
+
+
+def test_a_bundle_runs_each_module_once_and_keeps_their_names_apart():
+    texts = {
+        "a/main.js": "import { two } from './b.js';\nimport { one } from '../c/d.js';\nf(two);",
+        "a/b.js": "import { one } from '../c/d.js';\nconst own = 1;\nexport const two = own + one;",
+        "c/d.js": "const own = 2;\nexport function one() { return own; }",
+    }
+    made = bundle("a/main.js", texts.__getitem__)
+    assert made.count("const own = 2;") == 1
+    assert made.index("const own = 2;") < made.index("const own = 1;") < made.index("f(two)")
+    assert "import" not in made and "export" not in made
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("import { none } from './b.js';", "does not export none"),
+        ("import * as b from './b.js';", "expected"),
+        ("export default 1;", "expected"),
+        ("const a = '</script>';", "expected"),
+    ],
+)
+def test_a_module_that_cannot_be_bundled_is_refused(text, words):
+    with pytest.raises(ValueError, match=words):
+        bundle("a.js", {"a.js": text, "b.js": "export const b = 1;"}.__getitem__)

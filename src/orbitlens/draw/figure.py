@@ -1,7 +1,7 @@
-"""Figures as data: panels of curves, points, bars and tables of colour, drawn twice.
+"""Figures as data: panels of curves, points, bars and tables of colour.
 
-Enters: numbers from a result. Leaves: frozen dataclasses that `draw_png.py` and `draw_html.py` turn
-into the same picture, one to print and one to explore. Colours are those of Okabe and Ito (2008).
+Enters: numbers from a result. Leaves: frozen dataclasses that `figure_html` and `figure_png` turn
+into the same picture, one to explore and one to print. Colours are those of Okabe and Ito (2008).
 """
 
 import importlib.util
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from orbitlens.errors import InputError, MissingPackageError
+from orbitlens.files import write_whole
 
 BLUE, ORANGE, GREEN, PINK, YELLOW, SKY = (
     "#0072B2",
@@ -21,7 +22,20 @@ BLUE, ORANGE, GREEN, PINK, YELLOW, SKY = (
 )
 GREY, INK, MUTED, GRID, PAPER = "#8A8F98", "#22262E", "#636A75", "#E3E6EA", "#FFFFFF"
 PALETTE = (BLUE, ORANGE, GREEN, PINK, YELLOW, SKY)
-MAPS = {"sequential": "YlGnBu", "diverging": "RdBu"}  # plotly and matplotlib both know these
+ZERO = "#F1F2F3"  # the middle of a scale with two ends
+MAPS = {  # colours at equal distances; the first two are those of ColorBrewer
+    "sequential": (
+        "#FFFFD9", "#EDF8B1", "#C7E9B4", "#7FCDBB", "#41B6C4", "#1D91C0", "#225EA8", "#253494",
+        "#081D58",
+    ),
+    "diverging": (
+        "#67001F", "#B2182B", "#D6604D", "#F4A582", "#FDDBC7", "#F7F7F7", "#D1E5F0", "#92C5DE",
+        "#4393C3", "#2166AC", "#053061",
+    ),
+    "signed": (BLUE, ZERO, ORANGE),
+    "share": (ZERO, BLUE),
+}  # fmt: skip
+Number = float | None  # None, or not a number: a gap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,12 +43,13 @@ class Curve:
     """A line, with a band where `low` and `high` are given."""
 
     x: Sequence[float]
-    y: Sequence[float]
+    y: Sequence[Number]
     label: str = ""
     colour: str = BLUE
     low: Sequence[float] = ()
     high: Sequence[float] = ()
     dashed: bool = False
+    dotted: bool = False
     width: float = 1.8
     markers: bool = False
     opacity: float = 1.0
@@ -61,6 +76,28 @@ def band(
 
 
 @dataclass(frozen=True, kw_only=True)
+class Band:
+    """The room between two curves, without a line of its own."""
+
+    x: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+    label: str = ""
+    colour: str = GREY
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bars:
+    """Upright bars from zero."""
+
+    x: Sequence[float]
+    y: Sequence[float]
+    label: str = ""
+    colour: str = BLUE
+    width: float = 0.8  # of a bar, in units of x
+
+
+@dataclass(frozen=True, kw_only=True)
 class Points:
     """Marks, with bars where `low` and `high` are given."""
 
@@ -68,6 +105,7 @@ class Points:
     y: Sequence[float]
     label: str = ""
     colour: str = BLUE
+    colours: Sequence[str] = ()  # of each mark, where they differ
     symbol: str = "circle"  # circle, square, triangle-up, triangle-down, diamond, x
     size: float = 6.0
     opacity: float = 0.9
@@ -91,12 +129,12 @@ class Forest:
 class Heat:
     """A table of numbers as colours; the first row is on top."""
 
-    values: Sequence[Sequence[float]]
+    values: Sequence[Sequence[Number]]
     x_names: Sequence[str] = ()
     y_names: Sequence[str] = ()
     texts: Sequence[Sequence[str]] = ()
     limits: tuple[float, float] = (0.0, 1.0)
-    colours: str = "sequential"  # or "diverging"
+    colours: str = "sequential"  # a name of MAPS
     bar: str = ""  # name of the colour bar; none if empty
 
 
@@ -110,7 +148,7 @@ class Level:
     colour: str = MUTED
 
 
-Layer = Curve | Points | Forest | Heat | Level
+Layer = Curve | Band | Bars | Points | Forest | Heat | Level
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,26 +198,29 @@ def check_packages() -> None:
     """Refuse before a long run what could not be drawn after it.
 
     Raises:
-        MissingPackageError: plotly or matplotlib is not installed.
+        MissingPackageError: matplotlib is not installed.
     """
-    missing = [p for p in ("plotly", "matplotlib") if importlib.util.find_spec(p) is None]
-    if missing:
-        raise MissingPackageError(
-            f"figures need {' and '.join(missing)}: pip install 'orbitlens[plot]', or run with "
-            "--no-figures."
-        )
+    if importlib.util.find_spec("matplotlib") is None:
+        raise MissingPackageError("figures need matplotlib: pip install 'orbitlens[plot]'.")
 
 
 def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
-    """Write every figure as a page (.html) and a picture (.png); return the files."""
+    """Write every figure as a page (.html) and a picture (.png); return the files.
+
+    Raises:
+        InputError: a file cannot be written.
+    """
     from orbitlens.draw.figure_html import html_of
     from orbitlens.draw.figure_png import png_of
-    from orbitlens_papers.store import write_bytes, write_whole
 
     files = []
     for figure in figures:
-        page, picture = (folder / f"{figure.name}.{kind}" for kind in ("html", "png"))
-        write_whole(page, html_of(figure))
-        write_bytes(picture, png_of(figure))
-        files += [page, picture]
+        drawn = {"html": html_of(figure).encode("utf-8"), "png": png_of(figure)}
+        for kind, data in drawn.items():
+            file = folder / f"{figure.name}.{kind}"
+            try:
+                write_whole(file, data)
+            except OSError as error:
+                raise InputError(f"{file}: the figure cannot be written ({error}).") from error
+            files.append(file)
     return files

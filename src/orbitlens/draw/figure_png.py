@@ -4,6 +4,7 @@ Enters: a `Figure`. Leaves: the bytes of a picture that reads well on paper and 
 """
 
 import io
+import math
 import textwrap
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ from orbitlens.draw.figure import (
     MAPS,
     MUTED,
     PAPER,
+    Band,
+    Bars,
     Curve,
     Figure,
     Forest,
@@ -38,6 +41,7 @@ MARKERS = {
     "diamond": "D",
     "x": "X",
 }
+ONE_SIDED = {"sequential", "share"}  # scales that are dark at their upper end alone
 WIDTH = 10.0  # inches
 DPI = 160
 
@@ -95,7 +99,7 @@ def _draw_panel(canvas: "Canvas", axes: "Axes", panel: Panel) -> None:
     _limit(axes, panel)
     for x, y, text in panel.notes:
         axes.text(x, y, text, fontsize=8.5, color=INK, ha="center", va="center")
-    named = [x for x in panel.layers if isinstance(x, Curve | Points) and x.label]
+    named = [x for x in panel.layers if isinstance(x, Curve | Band | Bars | Points) and x.label]
     if panel.legend and named:
         axes.legend(
             loc="upper left",
@@ -128,6 +132,10 @@ def _limit(axes: "Axes", panel: Panel) -> None:
 def _draw(canvas: "Canvas", axes: "Axes", layer: Layer) -> None:
     if isinstance(layer, Curve):
         _curve(axes, layer)
+    elif isinstance(layer, Band):
+        _band(axes, layer)
+    elif isinstance(layer, Bars):
+        axes.bar(layer.x, layer.y, layer.width, color=layer.colour, label=layer.label or None)
     elif isinstance(layer, Points):
         _points(axes, layer)
     elif isinstance(layer, Forest):
@@ -138,6 +146,18 @@ def _draw(canvas: "Canvas", axes: "Axes", layer: Layer) -> None:
         _level(axes, layer)
 
 
+def _band(axes: "Axes", layer: Band) -> None:
+    axes.fill_between(
+        layer.x,
+        layer.low,
+        layer.high,
+        color=layer.colour,
+        alpha=0.3,
+        linewidth=1,
+        label=layer.label or None,
+    )
+
+
 def _curve(axes: "Axes", layer: Curve) -> None:
     if len(layer.low):
         axes.fill_between(
@@ -145,10 +165,10 @@ def _curve(axes: "Axes", layer: Curve) -> None:
         )
     axes.plot(
         layer.x,
-        layer.y,
+        [math.nan if y is None else y for y in layer.y],
         color=layer.colour,
         linewidth=layer.width,
-        linestyle=(0, (4, 2.5)) if layer.dashed else "-",
+        linestyle=(0, (4, 2.5)) if layer.dashed else (0, (1, 2)) if layer.dotted else "-",
         marker="o" if layer.markers else None,
         markersize=4,
         alpha=layer.opacity,
@@ -166,7 +186,7 @@ def _points(axes: "Axes", layer: Points) -> None:
         layer.x,
         layer.y,
         s=layer.size**2,
-        c=layer.colour,
+        c=list(layer.colours) or layer.colour,
         marker=MARKERS[layer.symbol],
         alpha=layer.opacity,
         edgecolors=PAPER,
@@ -190,11 +210,13 @@ def _forest(axes: "Axes", layer: Forest) -> None:
 
 
 def _heat(canvas: "Canvas", axes: "Axes", layer: Heat) -> None:
+    from matplotlib.colors import LinearSegmentedColormap
+
     values = np.array(layer.values, dtype=float)
     low, high = layer.limits
     image = axes.imshow(
         values,
-        cmap=MAPS[layer.colours],
+        cmap=LinearSegmentedColormap.from_list(layer.colours, MAPS[layer.colours]),
         vmin=low,
         vmax=high,
         aspect="auto",
@@ -218,7 +240,7 @@ def _cell_texts(axes: "Axes", layer: Heat, values: NDArray[Any]) -> None:
     for row, texts in enumerate(layer.texts):
         for column, text in enumerate(texts):
             share = (values[row, column] - low) / (high - low)
-            dark = share > 0.6 if layer.colours == "sequential" else abs(share - 0.5) > 0.33
+            dark = share > 0.6 if layer.colours in ONE_SIDED else abs(share - 0.5) > 0.33
             axes.text(
                 column,
                 row,
