@@ -10,7 +10,7 @@ from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.families.architecture import NormKind, Pairing
 from orbitlens.families.registry import FAMILIES
 from orbitlens.heads.attention import attention_output, attention_pattern, head_outputs, t5_buckets
-from orbitlens.heads.layers import load_layer
+from orbitlens.heads.layers import AttentionLayer, load_layer
 from tiny_models import CASES, build, observe
 
 TOLERANCE = 1e-8
@@ -341,3 +341,18 @@ def test_layernorm_weights_do_not_depend_on_a_direction_that_tokens_never_have(s
     head = layer.head(0)
     assert head.w_q.sum(dim=0).abs().max() < 1e-12
     assert head.w_v.sum(dim=0).abs().max() < 1e-12
+
+
+def test_a_norm_over_all_heads_folds_the_weights_once_a_layer(saved, monkeypatch):
+    layer = load_layer(saved("olmo2")[0], 0)
+    counted = []
+    fold = AttentionLayer._folded
+
+    def counting(self, weight, bias, block):
+        counted.append(block)
+        return fold(self, weight, bias, block)
+
+    monkeypatch.setattr(AttentionLayer, "_folded", counting)
+    n, kv = layer.spec.n_heads, layer.spec.n_kv_heads
+    assert len(list(layer)) == n
+    assert len(counted) == 3 * n + n + kv  # q, k, v of every head, and once all q and all k

@@ -125,7 +125,7 @@ def position_bias(layer: AttentionLayer, n_tokens: int) -> Float[Tensor, "#head 
         return layer.relative_bias[buckets].permute(2, 0, 1)
     if layer.stack.position is not Position.ALIBI:
         return torch.zeros(1, n_tokens, n_tokens, dtype=torch.float64)
-    slopes = torch.tensor([head.alibi_slope for head in layer], dtype=torch.float64)
+    slopes = torch.tensor([layer.alibi_slope(h) for h in range(layer.n_heads)], dtype=torch.float64)
     # Behind a causal mask this is slope * j and a part of i alone, which cancels in the softmax.
     return -slopes[:, None, None] * offsets.double().abs()
 

@@ -1,4 +1,4 @@
-"""Checkpoint -> heads: transposes, fused tensors, grouped keys and norms settled here, once.
+"""Checkpoint -> heads: the gains of norms are folded in here, once.
 
 Enters: a `Checkpoint`. Leaves: `AttentionLayer` (one layer's weights, still in the file's type) and
 `Head` (float64 factors, tokens as rows, the gain of the norm in front folded in). Score map and
@@ -10,9 +10,9 @@ LayerNorm hands attention tokens of mean zero, so whatever a weight does to the 
 (1, ..., 1) never happens: it is projected out here, and readings do not depend on it.
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from jaxtyping import Float
@@ -29,9 +29,7 @@ from orbitlens.families.architecture import (
     Stack,
 )
 from orbitlens.heads.head import Head, QKNorm, alibi_slopes, centred_columns, normalised
-from orbitlens.heads.refined import aligned_factors, definite_factors, n_negative
-
-LARGEST_WEIGHT = 1e30  # products of eight such numbers still fit a float64
+from orbitlens.heads.reading import LayerReader, read_finite
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +92,7 @@ class AttentionLayer:
             rotary=self.spec.rotary,
             softcap=self.stack.softcap,
             clip=self.stack.qk_clip,
-            alibi_slope=self._alibi_slope(h),
+            alibi_slope=self.alibi_slope(h),
             output_gain=self.output_gain,
         )
         return replace(head, qk_norm=self._qk_norm(head, h, group))
@@ -116,7 +114,8 @@ class AttentionLayer:
             w = w - w.mean(dim=0, keepdim=True)
         return w, b
 
-    def _alibi_slope(self, h: int) -> float:
+    def alibi_slope(self, h: int) -> float:
+        """Return by how much a token of distance lowers the scores of head `h` (ALiBi)."""
         if self.stack.position is not Position.ALIBI:
             return 0.0
         slopes = alibi_slopes(self.n_heads, self.stack.alibi_max)
@@ -127,9 +126,10 @@ class AttentionLayer:
         if kind is None or self.q_gains is None or self.k_gains is None:
             return None
         zero = torch.zeros_like(head.b_q)
-        everywhere = self.stack.qk_norm_scope is QKNormScope.ALL
-        q = self._all_folded(self.w_q, self.b_q) if everywhere else (head.w_q, head.b_q)
-        k = self._all_folded(self.w_k, self.b_k) if everywhere else (head.w_k, head.b_k)
+        lengths = self._typical_over_all
+        if lengths is None:
+            q, k = (head.w_q, head.b_q), (head.w_k, head.b_k)
+            lengths = _typical_length(*q, kind), _typical_length(*k, kind)
         return QKNorm(
             kind=kind,
             scope=self.stack.qk_norm_scope,
@@ -138,8 +138,19 @@ class AttentionLayer:
             k_gain=self.k_gains[group],
             q_shift=self.q_shifts[h] if self.q_shifts is not None else zero,
             k_shift=self.k_shifts[group] if self.k_shifts is not None else zero,
-            q_typical=_typical_length(*q, kind),
-            k_typical=_typical_length(*k, kind),
+            q_typical=lengths[0],
+            k_typical=lengths[1],
+        )
+
+    @cached_property
+    def _typical_over_all(self) -> tuple[float, float] | None:
+        """Typical lengths of queries and keys of all heads at once, where the norm is over all."""
+        kind = self.stack.qk_norm
+        if kind is None or self.stack.qk_norm_scope is not QKNormScope.ALL:
+            return None
+        return (
+            _typical_length(*self._all_folded(self.w_q, self.b_q), kind),
+            _typical_length(*self._all_folded(self.w_k, self.b_k), kind),
         )
 
     def _all_folded(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
@@ -172,137 +183,8 @@ def load_layer(
         )
     if tower.refusal is not None:
         raise CheckpointError(f"{checkpoint.path}: {tower.refusal}. Its heads cannot be read.")
-    return _LayerReader(checkpoint, tower, index, torch.device(device)).layer()
-
-
-class _LayerReader:
-    """Turns the named tensors of one layer into an `AttentionLayer`."""
-
-    def __init__(
-        self, checkpoint: Checkpoint, stack: Stack, index: int, device: torch.device
-    ) -> None:
-        self.checkpoint, self.stack, self.index, self.device = checkpoint, stack, index, device
-        self.names = stack.tensors[index]
-        self.spec = stack.layers[index]
-
-    def layer(self) -> AttentionLayer:
-        weights = self._projections()
-        layer = AttentionLayer(
-            index=self.index,
-            stack=self.stack,
-            spec=self.spec,
-            b_o=self._exact("o_bias", default_width=self.stack.d_model),
-            norm_gain=self._gain("norm"),
-            norm_shift=self._exact("norm_bias") if "norm_bias" in self.names else None,
-            output_gain=self._gain("output_norm"),
-            output_shift=self._exact("output_norm_bias")
-            if "output_norm_bias" in self.names
-            else None,
-            q_gains=self._qk_gains("q_norm", self.spec.n_heads),
-            k_gains=self._qk_gains("k_norm", self.spec.n_kv_heads),
-            q_shifts=self._qk_shifts("q_norm", self.spec.n_heads),
-            k_shifts=self._qk_shifts("k_norm", self.spec.n_kv_heads),
-            relative_bias=self._relative_bias(),
-            device=self.device,
-            **weights,
-        )
-        return _with_typical_output(layer)
-
-    def _read(self, name: str) -> Tensor:
-        return read_finite(self.checkpoint, name)
-
-    def _exact(self, role: str, default_width: int | None = None) -> Tensor:
-        if role not in self.names and default_width is not None:
-            return torch.zeros(default_width, dtype=torch.float64, device=self.device)
-        return self._read(self.names[role]).to(self.device, torch.float64)
-
-    def _gain(self, role: str) -> Tensor | None:
-        if role not in self.names:
-            return None
-        return self._exact(role) + self.stack.norm_gain_offset
-
-    def _projections(self) -> dict[str, Tensor]:
-        """Return w_q, w_k, w_v (d_model x width), w_o (width x d_model) and biases, unfused."""
-        recipe = self.stack.recipe
-        if recipe is not None and recipe.startswith("definite-"):
-            return self._definite(recipe)
-        stored = self._stored_projections()
-        if recipe == "aligned":
-            gamma = self._read(self.names["alignment"])
-            return aligned_factors(stored, gamma, scale=self.spec.scale)
-        return stored
-
-    def _definite(self, refinement: str) -> dict[str, Tensor]:
-        score, inverse = (self._read(self.names[role]) for role in ("qkv", "o"))
-        negative = n_negative(refinement, self.stack.d_model)
-        factors = definite_factors(score, inverse, negative=negative)
-        zero = torch.zeros(len(score), dtype=torch.float64)
-        return factors | dict.fromkeys(("b_q", "b_k", "b_v"), zero)
-
-    def _stored_projections(self) -> dict[str, Tensor]:
-        if "qkv" in self.names:
-            parts = self._unfused("qkv", self._in_first(self._read(self.names["qkv"])))
-            has_bias = "qkv_bias" in self.names
-            biases = (
-                self._unfused("qkv_bias", self._read(self.names["qkv_bias"]))
-                if has_bias
-                else tuple(part.new_zeros(part.shape[-1]) for part in parts)
-            )
-        else:
-            parts = tuple(self._in_first(self._read(self.names[role])) for role in "qkv")
-            biases = tuple(
-                self._read(self.names[f"{role}_bias"])
-                if f"{role}_bias" in self.names
-                else part.new_zeros(part.shape[-1])
-                for role, part in zip("qkv", parts, strict=True)
-            )
-        w_o = self._read(self.names["o"])
-        named = dict(zip(("w_q", "w_k", "w_v"), parts, strict=True))
-        named |= dict(zip(("b_q", "b_k", "b_v"), biases, strict=True))
-        named["w_o"] = w_o if self.stack.transposed else w_o.T
-        return named
-
-    def _in_first(self, weight: Tensor) -> Tensor:
-        return weight if self.stack.transposed else weight.T
-
-    def _unfused(self, role: str, fused: Tensor) -> tuple[Tensor, ...]:
-        """Split a fused last axis: "blocks" is q | k | v, "groups" repeats queries, key, value."""
-        n, kv, r = self.spec.n_heads, self.spec.n_kv_heads, self.stack.d_head
-        if self.stack.recipe == "aligned":
-            return fused.chunk(3, dim=-1)
-        if self.stack.fused_order == "blocks":
-            return fused.split([n * r, kv * r, kv * r], dim=-1)
-        grouped = fused.unflatten(-1, (kv, n // kv + 2, r))
-        queries, key, value = grouped.split([n // kv, 1, 1], dim=-2)
-        return tuple(part.flatten(-3) for part in (queries, key, value))
-
-    def _qk_gains(self, role: str, n_blocks: int) -> Tensor | None:
-        return self._per_block(role, "", n_blocks, self.stack.norm_gain_offset)
-
-    def _qk_shifts(self, role: str, n_blocks: int) -> Tensor | None:
-        return self._per_block(role, "_bias", n_blocks, 0.0)
-
-    def _per_block(self, role: str, suffix: str, n_blocks: int, offset: float) -> Tensor | None:
-        """Return one row a head: of one vector for all, one a head, or one long vector."""
-        r = self.stack.d_head
-        if f"{role}.0{suffix}" in self.names:
-            rows = [self._exact(f"{role}.{h}{suffix}") for h in range(n_blocks)]
-            value = torch.cat(rows) + offset
-        elif role + suffix in self.names:
-            value = self._exact(role + suffix) + offset
-            value = value.repeat(n_blocks) if value.numel() == r else value
-        else:
-            return None
-        if value.numel() != n_blocks * r:
-            raise CheckpointError(
-                f"{self.checkpoint.path}: the norm of queries or keys in layer {self.index} has "
-                f"{value.numel()} gains; expected {r} or {n_blocks * r}."
-            )
-        return value.reshape(n_blocks, r)
-
-    def _relative_bias(self) -> Tensor | None:
-        name = self.stack.shared_tensors.get("relative_bias")
-        return None if name is None else self._read(name).to(self.device, torch.float64)
+    reader = LayerReader(checkpoint, tower, index, torch.device(device))
+    return _with_typical_output(AttentionLayer(**reader.fields()))
 
 
 def _with_typical_output(layer: AttentionLayer) -> AttentionLayer:
@@ -318,22 +200,6 @@ def _with_typical_output(layer: AttentionLayer) -> AttentionLayer:
         total += ((head.w_v.T @ head.w_v) * (head.w_o @ head.w_o.T)).sum().item()
     typical = max((total / layer.stack.d_model) ** 0.5, 1e-300)
     return replace(layer, output_gain=layer.output_gain / typical)
-
-
-def read_finite(checkpoint: Checkpoint, name: str) -> Tensor:
-    """Read one tensor, and refuse it where its numbers would make every reading meaningless."""
-    value = checkpoint.read(name)
-    # A sum is NaN or infinite if any term is; only then is it worth a second, exact look.
-    if torch.isfinite(value.sum()):
-        return value
-    largest = value.double().abs().max().item()
-    if largest < LARGEST_WEIGHT:
-        return value
-    what = "numbers too large to multiply" if math.isfinite(largest) else "NaN or infinity"
-    raise CheckpointError(
-        f"{checkpoint.path}: tensor {name!r} holds {what}. "
-        "The checkpoint is damaged or training diverged; no reading of it would mean much."
-    )
 
 
 def position_table(

@@ -1,0 +1,161 @@
+"""One layer's tensors, by role -> weights in one form: unfused, tokens from the left.
+
+Enters: a `Checkpoint` and a layer's number. Leaves: the fields of an `AttentionLayer`. Transposes,
+fused tensors, grouped keys and maps that are computed and not stored are settled here, once.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from orbitlens.checkpoint.opened import Checkpoint
+from orbitlens.errors import CheckpointError
+from orbitlens.families.architecture import Stack
+from orbitlens.heads.refined import aligned_factors, definite_factors, n_negative
+
+LARGEST_WEIGHT = 1e30  # products of eight such numbers still fit a float64
+
+
+class LayerReader:
+    """Reads the named tensors of one layer; `fields` are those of an `AttentionLayer`."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, stack: Stack, index: int, device: torch.device
+    ) -> None:
+        """Name the layer; nothing is read yet."""
+        self.checkpoint, self.stack, self.index, self.device = checkpoint, stack, index, device
+        self.names = stack.tensors[index]
+        self.spec = stack.layers[index]
+
+    def fields(self) -> dict[str, Any]:
+        """Return everything an `AttentionLayer` holds, by name."""
+        offset = self.stack.norm_gain_offset
+        n, kv = self.spec.n_heads, self.spec.n_kv_heads
+        return {
+            "index": self.index,
+            "stack": self.stack,
+            "spec": self.spec,
+            "b_o": self._exact("o_bias", default_width=self.stack.d_model),
+            "norm_gain": self._gain("norm"),
+            "norm_shift": self._optional("norm_bias"),
+            "output_gain": self._gain("output_norm"),
+            "output_shift": self._optional("output_norm_bias"),
+            "q_gains": self._per_block("q_norm", "", n, offset),
+            "k_gains": self._per_block("k_norm", "", kv, offset),
+            "q_shifts": self._per_block("q_norm", "_bias", n, 0.0),
+            "k_shifts": self._per_block("k_norm", "_bias", kv, 0.0),
+            "relative_bias": self._relative_bias(),
+            "device": self.device,
+            **self._projections(),
+        }
+
+    def _read(self, name: str) -> Tensor:
+        return read_finite(self.checkpoint, name)
+
+    def _exact(self, role: str, default_width: int | None = None) -> Tensor:
+        if role not in self.names and default_width is not None:
+            return torch.zeros(default_width, dtype=torch.float64, device=self.device)
+        return self._read(self.names[role]).to(self.device, torch.float64)
+
+    def _optional(self, role: str) -> Tensor | None:
+        return self._exact(role) if role in self.names else None
+
+    def _gain(self, role: str) -> Tensor | None:
+        if role not in self.names:
+            return None
+        return self._exact(role) + self.stack.norm_gain_offset
+
+    def _projections(self) -> dict[str, Tensor]:
+        """Return w_q, w_k, w_v (d_model x width), w_o (width x d_model) and biases, unfused."""
+        recipe = self.stack.recipe
+        if recipe is not None and recipe.startswith("definite-"):
+            return self._definite(recipe)
+        stored = self._stored_projections()
+        if recipe == "aligned":
+            gamma = self._read(self.names["alignment"])
+            return aligned_factors(stored, gamma, scale=self.spec.scale)
+        return stored
+
+    def _definite(self, refinement: str) -> dict[str, Tensor]:
+        score, inverse = (self._read(self.names[role]) for role in ("qkv", "o"))
+        negative = n_negative(refinement, self.stack.d_model)
+        factors = definite_factors(score, inverse, negative=negative)
+        zero = torch.zeros(len(score), dtype=torch.float64)
+        return factors | dict.fromkeys(("b_q", "b_k", "b_v"), zero)
+
+    def _stored_projections(self) -> dict[str, Tensor]:
+        if "qkv" in self.names:
+            parts = self._unfused("qkv", self._in_first(self._read(self.names["qkv"])))
+            has_bias = "qkv_bias" in self.names
+            biases = (
+                self._unfused("qkv_bias", self._read(self.names["qkv_bias"]))
+                if has_bias
+                else tuple(part.new_zeros(part.shape[-1]) for part in parts)
+            )
+        else:
+            parts = tuple(self._in_first(self._read(self.names[role])) for role in "qkv")
+            biases = tuple(
+                self._read(self.names[f"{role}_bias"])
+                if f"{role}_bias" in self.names
+                else part.new_zeros(part.shape[-1])
+                for role, part in zip("qkv", parts, strict=True)
+            )
+        w_o = self._read(self.names["o"])
+        named = dict(zip(("w_q", "w_k", "w_v"), parts, strict=True))
+        named |= dict(zip(("b_q", "b_k", "b_v"), biases, strict=True))
+        named["w_o"] = w_o if self.stack.transposed else w_o.T
+        return named
+
+    def _in_first(self, weight: Tensor) -> Tensor:
+        return weight if self.stack.transposed else weight.T
+
+    def _unfused(self, role: str, fused: Tensor) -> tuple[Tensor, ...]:
+        """Split a fused last axis: "blocks" is q | k | v, "groups" repeats queries, key, value."""
+        n, kv, r = self.spec.n_heads, self.spec.n_kv_heads, self.stack.d_head
+        if self.stack.recipe == "aligned":
+            return fused.chunk(3, dim=-1)
+        if self.stack.fused_order == "blocks":
+            return fused.split([n * r, kv * r, kv * r], dim=-1)
+        grouped = fused.unflatten(-1, (kv, n // kv + 2, r))
+        queries, key, value = grouped.split([n // kv, 1, 1], dim=-2)
+        return tuple(part.flatten(-3) for part in (queries, key, value))
+
+    def _per_block(self, role: str, suffix: str, n_blocks: int, offset: float) -> Tensor | None:
+        """Return one row a head: of one vector for all, one a head, or one long vector."""
+        r = self.stack.d_head
+        if f"{role}.0{suffix}" in self.names:
+            rows = [self._exact(f"{role}.{h}{suffix}") for h in range(n_blocks)]
+            value = torch.cat(rows) + offset
+        elif role + suffix in self.names:
+            value = self._exact(role + suffix) + offset
+            value = value.repeat(n_blocks) if value.numel() == r else value
+        else:
+            return None
+        if value.numel() != n_blocks * r:
+            raise CheckpointError(
+                f"{self.checkpoint.path}: the norm of queries or keys in layer {self.index} has "
+                f"{value.numel()} gains; expected {r} or {n_blocks * r}."
+            )
+        return value.reshape(n_blocks, r)
+
+    def _relative_bias(self) -> Tensor | None:
+        name = self.stack.shared_tensors.get("relative_bias")
+        return None if name is None else self._read(name).to(self.device, torch.float64)
+
+
+def read_finite(checkpoint: Checkpoint, name: str) -> Tensor:
+    """Read one tensor, and refuse it where its numbers would make every reading meaningless."""
+    value = checkpoint.read(name)
+    # A sum is NaN or infinite if any term is; only then is it worth a second, exact look.
+    if torch.isfinite(value.sum()):
+        return value
+    largest = value.double().abs().max().item()
+    if largest < LARGEST_WEIGHT:
+        return value
+    what = "numbers too large to multiply" if math.isfinite(largest) else "NaN or infinity"
+    raise CheckpointError(
+        f"{checkpoint.path}: tensor {name!r} holds {what}. "
+        "The checkpoint is damaged or training diverged; no reading of it would mean much."
+    )
