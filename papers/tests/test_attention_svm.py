@@ -153,7 +153,7 @@ def test_without_the_extra_claims_name_it_and_others_still_run(bench, monkeypatc
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "cvxpy" else find(name)
     )
-    assert "orbitlens[studies]" in directions.converges(bench, kind="plain").obstacle
+    assert "pip install cvxpy" in directions.converges(bench, kind="plain").obstacle
     assert choices.picks_best(bench).result is not None
     with pytest.raises(MissingPackageError, match="cvxpy"):
         margin.solve(*one_sample(), norm=Norm.FROBENIUS)

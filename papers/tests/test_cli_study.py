@@ -10,7 +10,7 @@ from orbitlens_papers.bench import Scale, Settings
 from orbitlens_papers.claim import Claim, Outcome, Side
 from orbitlens_papers.estimate import largest
 from orbitlens_papers.result import result_from_json
-from orbitlens_papers.study import Study
+from orbitlens_papers.study import Parts, Study
 from small_llama import refused
 from small_llama import run as run_command
 
@@ -66,8 +66,7 @@ def tiny(monkeypatch):
             question="Is it small?",
             gap="everything",
             claims=tuple(claim(key) for key in measures),
-            measures=measures,
-            figures=drawn,
+            parts=lambda: Parts(measures=measures, figures=drawn),
             data_files=data_files or {},
         )
         monkeypatch.setattr(registry, "STUDIES", {"tiny": study})

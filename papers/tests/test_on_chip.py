@@ -12,8 +12,9 @@ from orbitlens.errors import InputError
 from orbitlens_papers.bench import Bench, Scale, Settings
 from orbitlens_papers.jobs import Job
 from orbitlens_papers.on_chip import baselines, integers, official
+from orbitlens_papers.on_chip.claims import RUNS, SMALL
 from orbitlens_papers.on_chip.decoder import DecoderSetup, train_decoder
-from orbitlens_papers.on_chip.drawings import RUNS, SMALL, Drawings, omniglot, oneshot_runs
+from orbitlens_papers.on_chip.drawings import Drawings, omniglot, oneshot_runs
 from orbitlens_papers.on_chip.episodes import (
     N_LABELS,
     OF_GLYPHS,

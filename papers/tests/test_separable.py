@@ -16,7 +16,7 @@ from orbitlens.errors import InputError
 from orbitlens_papers.bench import Bench, Scale, Settings
 from orbitlens_papers.estimate import Estimate
 from orbitlens_papers.jobs import Job
-from orbitlens_papers.separable import comparisons, cost, groups, sound, speech
+from orbitlens_papers.separable import claims, comparisons, cost, groups, sound, speech
 from orbitlens_papers.separable.training import SoundSetup, Split, build, rate, train_and_judge
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -104,7 +104,7 @@ def wav(samples=800, *, rate=8000, channels=1, width=2):
 
 def archive(folder, *, speakers=("ann", "bob", "cas"), digits=range(10), odd=None, takes=1):
     folder.mkdir(exist_ok=True)
-    file = folder / speech.FILE
+    file = folder / claims.FILE
     clip = wav()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as out:
         for digit, speaker, take in itertools.product(digits, speakers, range(takes)):
@@ -142,7 +142,7 @@ def test_clips_are_read_with_their_digits_and_speakers(tmp_path):
 def test_a_clip_that_is_none_is_refused_by_name(tmp_path, odd, says):
     with pytest.raises(InputError, match=says) as refusal:
         read(archive(tmp_path, odd=odd))
-    for word in (speech.FILE, "1_dan_0.wav", "leave --data out", "made sounds"):
+    for word in (claims.FILE, "1_dan_0.wav", "leave --data out", "made sounds"):
         assert word in str(refusal.value)
 
 
@@ -183,7 +183,7 @@ def test_with_the_file_digits_are_used_and_without_it_made_sounds(tmp_path):
 
 
 def test_the_real_recordings_are_read():
-    file = DATA / speech.FILE
+    file = DATA / claims.FILE
     if not file.is_file():
         pytest.skip(f"spoken digits are not beside the checkout: {file}")
     found = read(file, takes=1)

@@ -12,7 +12,7 @@ from orbitlens_papers.bench import Scale, Settings
 from orbitlens_papers.claim import Verdict
 from orbitlens_papers.registry import STUDIES
 from orbitlens_papers.result import result_from_json
-from orbitlens_papers.study import run_study
+from orbitlens_papers.running import run_study
 
 SMOKE = Settings(scale=Scale.SMOKE)
 # Claims that are exact, or so clear that a smoke run decides them.

@@ -1,19 +1,22 @@
 """Running a study: what is done is kept, what changed is measured anew, nothing is half written."""
 
 import json
+import subprocess
+import sys
 import threading
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
-from orbitlens.errors import InputError
+from orbitlens.errors import InputError, MissingPackageError
 from orbitlens_papers.bench import Bench, Scale, Settings, WorkerError, scale_of
 from orbitlens_papers.claim import Claim, Outcome, PaperVerdict, Side
 from orbitlens_papers.estimate import largest
 from orbitlens_papers.registry import STUDIES, study_of
 from orbitlens_papers.result import result_from_json
-from orbitlens_papers.study import Study, run_study
+from orbitlens_papers.running import run_study
+from orbitlens_papers.study import Parts, Study
 
 SMOKE = Settings(scale=Scale.SMOKE)
 CALLS = []
@@ -50,10 +53,9 @@ def study(**changes):
         "question": "Is zero small?",
         "gap": "everything",
         "claims": (claim("1"), claim("2")),
-        "measures": {"1": measure, "2": measure},
-        "figures": lambda result: (),
-    }
-    return Study(**(given | changes))
+    } | changes
+    measures = given.pop("measures", {"1": measure, "2": measure})
+    return Study(parts=lambda: Parts(measures=measures, figures=lambda result: ()), **given)
 
 
 @pytest.fixture(autouse=True)
@@ -172,7 +174,7 @@ def test_a_worker_that_dies_is_named_and_not_traced(tmp_path):
 )
 def test_a_study_that_does_not_fit_together_is_refused(changes, message):
     with pytest.raises(InputError, match=message):
-        study(**changes)
+        study(**changes).measures  # noqa: B018 - they are looked up there
 
 
 @pytest.mark.parametrize("name", list(STUDIES))
@@ -185,6 +187,40 @@ def test_every_core_claim_of_every_study_has_a_control():
     claims = [claim for study in STUDIES.values() for claim in study.claims]
     assert len(claims) > 20
     assert all(claim.control for claim in claims if claim.core)
+
+
+@pytest.mark.parametrize("name", list(STUDIES))
+def test_every_claim_of_every_study_has_a_measure(name):
+    study = STUDIES[name]
+    assert set(study.measures) == {claim.key for claim in study.claims}
+    assert callable(study.figures)
+
+
+def test_a_study_whose_package_is_missing_says_which(monkeypatch):
+    def without():
+        raise ModuleNotFoundError("No module named 'no_such_package'", name="no_such_package")
+
+    lacking = replace(study(), parts=without, needs=("torch", "no_such_package"))
+    assert lacking.missing == ("no_such_package",)
+    with pytest.raises(MissingPackageError, match="pip install no_such_package"):
+        lacking.measures  # noqa: B018
+
+
+def test_the_list_needs_no_package_that_only_some_studies_need():
+    needed = sorted({name for study in STUDIES.values() for name in study.needs})
+    assert {"cvxpy", "causallearn", "tokenizers"} <= set(needed)
+    blocked = "".join(f"sys.modules[{name!r}] = None; " for name in (*needed, "transformers"))
+    code = (
+        f"import sys; {blocked}"
+        "from orbitlens_papers.registry import STUDIES; from orbitlens_papers.terminal import "
+        "list_view, show_view; from rich.console import Console; "
+        "[Console().print(part) for part in list_view(STUDIES.values())]; "
+        "[list(show_view(study)) for study in STUDIES.values()]; "
+        "assert not {'torch', 'scipy'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert all(name in done.stdout for name in STUDIES)
 
 
 def test_unknown_names_get_the_nearest():

@@ -15,8 +15,9 @@ from orbitlens_papers.bench import Bench, Scale, Settings
 from orbitlens_papers.claim import Finding, Outcome, PaperVerdict, Verdict, paper_verdict
 from orbitlens_papers.estimate import Estimate
 from orbitlens_papers.jobs import Job
-from orbitlens_papers.vision_tokens import STUDY, exact, gains, images, training
-from orbitlens_papers.vision_tokens.images import IMAGES, LABELS, read_digits
+from orbitlens_papers.vision_tokens import STUDY, claims, exact, gains, training
+from orbitlens_papers.vision_tokens.claims import IMAGES, LABELS
+from orbitlens_papers.vision_tokens.images import read_digits
 from orbitlens_papers.vision_tokens.training import ImageSetup
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -57,7 +58,7 @@ def test_the_parts_share_no_image_and_the_pool_is_normalised(tmp_path):
 def test_without_a_file_the_small_digits_are_used_and_named():
     data = read_digits(None)
     assert (len(data.pool), len(data.judged), data.patch) == (1000, 797, 2)
-    assert data.source == images.INSTEAD
+    assert data.source == claims.INSTEAD
 
 
 def test_the_real_files_are_read():
@@ -293,7 +294,7 @@ def test_tokens_wide_enough_make_4a_untestable_and_it_says_so(bench, monkeypatch
     monkeypatch.setattr(gains, "runs", lambda bench: rows)
     found = gains.keeps_pixels(bench)
     assert "4 pixels fit into tokens of 16" in found.obstacle
-    assert found.data["source"] == images.INSTEAD
+    assert found.data["source"] == claims.INSTEAD
 
 
 def test_a_reconstruction_is_never_called_reproduced(tmp_path):

@@ -128,7 +128,7 @@ def run(
 def _run_one(
     study: "Study", settings: "Settings", out: Path, executor: "Executor | None", fresh: bool
 ) -> "StudyResult":
-    from orbitlens_papers.study import run_study
+    from orbitlens_papers.running import run_study
 
     with progress_bar(study.name) as report:
         return run_study(study, settings, out, executor=executor, progress=report, fresh=fresh)

@@ -1,11 +1,7 @@
 """Attention as a support vector machine (arXiv 2308.16898): where does descent go?"""
 
-from functools import partial
-
-from orbitlens_papers.attention_svm import choices, directions
 from orbitlens_papers.attention_svm.claims import CLAIMS
-from orbitlens_papers.attention_svm.figures import figures
-from orbitlens_papers.study import Study
+from orbitlens_papers.study import Study, parts_of
 
 STUDY = Study(
     name="attention-svm",
@@ -17,23 +13,8 @@ STUDY = Study(
     "(six samples of eight tokens in ten dimensions), not a trained transformer. Convergence is "
     "seen after 1,500 steps, not proved; K and Q share one norm for their steps.",
     claims=CLAIMS,
-    measures={
-        "1a": partial(directions.converges, kind="plain"),
-        "1b": directions.wrong_labels,
-        "1c": directions.unnormalised,
-        "2a": partial(directions.converges, kind="factored"),
-        "2b": directions.less_nuclear,
-        "3a": choices.saturates,
-        "4a": choices.picks_best,
-        "4b": choices.wider_is_better,
-        "5a": directions.lower_rank,
-        "5b": directions.optimal,
-        "5c": directions.classifier_agrees,
-        "6a": choices.order_is_nothing,
-    },
-    figures=figures,
+    parts=parts_of(__name__),
+    needs=("cvxpy", "sklearn"),
 )
 
-run = STUDY.run
-
-__all__ = ["CLAIMS", "STUDY", "figures", "run"]
+__all__ = ["CLAIMS", "STUDY"]

@@ -41,7 +41,7 @@ def missing() -> str:
     names = [name for module, name in NEEDED.items() if importlib.util.find_spec(module) is None]
     if not names:
         return ""
-    return f"the attention SVM needs {' and '.join(names)}: pip install 'orbitlens[studies]'"
+    return f"the attention SVM needs {' and '.join(names)}: pip install {' '.join(names)}"
 
 
 def check_packages() -> None:

@@ -1,11 +1,7 @@
 """Induction heads (arXiv 2409.10559): copier, selector and classifier, learnt one after another."""
 
-from functools import partial
-
-from orbitlens_papers.induction_heads import information, stages
 from orbitlens_papers.induction_heads.claims import CLAIMS
-from orbitlens_papers.induction_heads.figures import figures
-from orbitlens_papers.study import Study
+from orbitlens_papers.study import Study, parts_of
 
 STUDY = Study(
     name="induction-heads",
@@ -17,25 +13,7 @@ STUDY = Study(
     "alone and start near it, and stages are trained one after another. That a transformer of "
     "today forms its induction heads so is not shown. Theorem texts were not read.",
     claims=CLAIMS,
-    measures={
-        "1a": partial(stages.selects, chain="{1, 2}"),
-        "1b": partial(stages.selects, chain="{1, 3}"),
-        "2a": partial(stages.copies, chain="{1, 2}"),
-        "2b": partial(stages.copies, chain="{1, 3}"),
-        "3a": partial(stages.predicts, chain="{1, 2}"),
-        "3b": partial(stages.predicts, chain="{1, 3}"),
-        "3c": stages.beats_unigrams,
-        "3d": stages.grows,
-        "3e": stages.needs_products,
-        "4a": stages.comes_in_order,
-        "5a": partial(stages.generalises, where="long"),
-        "5b": partial(stages.generalises, where="less_fixed"),
-        "6a": information.parents_lead,
-        "6b": information.plain_lead,
-    },
-    figures=figures,
+    parts=parts_of(__name__),
 )
 
-run = STUDY.run
-
-__all__ = ["CLAIMS", "STUDY", "figures", "run"]
+__all__ = ["CLAIMS", "STUDY"]

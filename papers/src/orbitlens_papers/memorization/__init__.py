@@ -1,9 +1,7 @@
 """Memorization (arXiv 2409.17677): how many parameters does it take to recall random labels?"""
 
-from orbitlens_papers.memorization import exact, learning
 from orbitlens_papers.memorization.claims import CLAIMS
-from orbitlens_papers.memorization.figures import figures
-from orbitlens_papers.study import Study
+from orbitlens_papers.study import Study, parts_of
 
 STUDY = Study(
     name="memorization",
@@ -15,25 +13,7 @@ STUDY = Study(
     "and its weights are longer than any float. Of the paper the abstract and summaries were read. "
     "Its experiment with up to 40 blocks is not repeated: trained models here have one.",
     claims=CLAIMS,
-    measures={
-        "1a": exact.recalls,
-        "2a": exact.parameter_slope,
-        "2b": exact.slope_but_logs,
-        "2c": exact.plain_slope,
-        "2d": exact.bound_from_below,
-        "3a": exact.any_length,
-        "3b": exact.token_slope,
-        "3c": exact.recalls_tokens,
-        "4a": exact.weight_bits,
-        "4b": exact.floats_break_it,
-        "5a": learning.any_length,
-        "5b": learning.tokens_need_more,
-        "5c": learning.labels_need_more,
-        "6a": exact.places_tell_apart,
-    },
-    figures=figures,
+    parts=parts_of(__name__),
 )
 
-run = STUDY.run
-
-__all__ = ["CLAIMS", "STUDY", "figures", "run"]
+__all__ = ["CLAIMS", "STUDY"]

@@ -10,6 +10,9 @@ PAPER = "arXiv 2410.08711"
 SHUFFLED = "context labels drawn at random"
 HELD = "classes that no training episode had: whole alphabets of Omniglot, letters of the glyphs"
 
+SMALL = ("omniglot_small1.zip", "omniglot_small2.zip")
+RUNS = "omniglot_oneshot_runs.zip"
+
 CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="1a",

@@ -19,8 +19,6 @@ from torch.nn import functional
 from orbitlens.errors import InputError, MissingPackageError
 from orbitlens_papers.archive import DAMAGE, Archive, open_archive
 
-SMALL = ("omniglot_small1.zip", "omniglot_small2.zip")
-RUNS = "omniglot_oneshot_runs.zip"
 SIDE = 105  # pixels of an Omniglot picture
 KEPT = 35  # pixels of what is kept of it
 N_DRAWERS = 20
@@ -143,9 +141,7 @@ def _picture(archive: Archive, name: str) -> Float[Tensor, "height width"]:
     try:
         from PIL import Image
     except ImportError as error:
-        raise MissingPackageError(
-            "pictures need Pillow: pip install 'orbitlens[studies]'"
-        ) from error
+        raise MissingPackageError("pictures need Pillow: pip install pillow") from error
     try:
         with Image.open(io.BytesIO(content), formats=("PNG",)) as image:
             if image.size != (SIDE, SIDE):  # before anything is decoded

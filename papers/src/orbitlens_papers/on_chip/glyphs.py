@@ -20,14 +20,14 @@ from orbitlens_papers.on_chip.drawings import Drawings
 Picture = NDArray[np.uint8]
 SIDE = 40
 POINTS = 30  # height of the letters
-NEEDS = "glyphs need {}: pip install 'orbitlens[studies]', or give Omniglot by --data"
+NEEDS = "glyphs need {0}: pip install {0}, or give Omniglot by --data"
 
 
 def font_file() -> Path:
     """Return the font that matplotlib ships."""
     found = find_spec("matplotlib")
     if found is None or found.origin is None:
-        raise MissingPackageError(NEEDS.format("the font of matplotlib"))
+        raise MissingPackageError(NEEDS.format("matplotlib"))
     return Path(found.origin).parent / "mpl-data" / "fonts" / "ttf" / "DejaVuSans.ttf"
 
 
@@ -38,7 +38,7 @@ def glyphs(most: int) -> Drawings:
         from fontTools.ttLib import TTFont
         from PIL import ImageFont
     except ImportError as error:
-        raise MissingPackageError(NEEDS.format("Pillow and fontTools")) from error
+        raise MissingPackageError(NEEDS.format("pillow fonttools")) from error
     file = font_file()
     with TTFont(file, lazy=True) as table:
         codes = sorted(table.getBestCmap())

@@ -15,7 +15,8 @@ from orbitlens_papers import estimate
 from orbitlens_papers.bench import Bench
 from orbitlens_papers.claim import Outcome
 from orbitlens_papers.on_chip.baselines import by_outline, nearest
-from orbitlens_papers.on_chip.drawings import KEPT, RUNS, SIDE, OneShotRun, oneshot_runs
+from orbitlens_papers.on_chip.claims import RUNS
+from orbitlens_papers.on_chip.drawings import KEPT, SIDE, OneShotRun, oneshot_runs
 from orbitlens_papers.on_chip.episodes import resized
 from orbitlens_papers.on_chip.fewshot import fresh_learner
 from orbitlens_papers.on_chip.model import Learner

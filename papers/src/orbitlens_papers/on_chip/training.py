@@ -17,7 +17,8 @@ from torch.nn import functional
 from orbitlens.lab.fitting import fit, seeded
 from orbitlens_papers.bench import Bench
 from orbitlens_papers.jobs import Arm, Job, Setup, run_arms
-from orbitlens_papers.on_chip.drawings import SMALL, Drawings, omniglot
+from orbitlens_papers.on_chip.claims import SMALL
+from orbitlens_papers.on_chip.drawings import Drawings, omniglot
 from orbitlens_papers.on_chip.episodes import Split, draw, split, training_of
 from orbitlens_papers.on_chip.glyphs import glyphs
 from orbitlens_papers.on_chip.model import Learner, among

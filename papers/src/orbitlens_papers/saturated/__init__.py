@@ -1,11 +1,7 @@
 """Saturated transformers (arXiv 2106.16213): what does averaging over ties compute?"""
 
-from functools import partial
-
-from orbitlens_papers.saturated import certificates, compiling, learned, majority, precision
 from orbitlens_papers.saturated.claims import CLAIMS
-from orbitlens_papers.saturated.figures import figures
-from orbitlens_papers.study import Study
+from orbitlens_papers.study import Study, parts_of
 
 STUDY = Study(
     name="saturated-attention",
@@ -18,25 +14,7 @@ STUDY = Study(
     "layer, constant query) and their exhaustive checks; the proofs are the paper's. Layers are "
     "compiled with bits between them, not with floating-point values.",
     claims=CLAIMS,
-    measures={
-        "1a": majority.decides_majority,
-        "2a": majority.is_limit,
-        "3a": certificates.few_bits_decide,
-        "3b": certificates.wrong_on_majority,
-        "3c": certificates.deeper_too,
-        "4a": compiling.same_function,
-        "4b": compiling.constant_depth,
-        "4c": compiling.polynomial_size,
-        "5a": precision.few_bits,
-        "5b": precision.second_layer_needs_more,
-        "6a": learned.generalises,
-        "6b": partial(learned.encoding_hurts, encoding="sinusoidal"),
-        "6c": partial(learned.encoding_hurts, encoding="learned"),
-        "6d": learned.hard_fails,
-    },
-    figures=figures,
+    parts=parts_of(__name__),
 )
 
-run = STUDY.run
-
-__all__ = ["CLAIMS", "STUDY", "figures", "run"]
+__all__ = ["CLAIMS", "STUDY"]

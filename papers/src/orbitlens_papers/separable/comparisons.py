@@ -15,8 +15,9 @@ from orbitlens_papers.bench import Bench
 from orbitlens_papers.claim import Outcome
 from orbitlens_papers.estimate import Estimate
 from orbitlens_papers.jobs import Arm, run_arms
+from orbitlens_papers.separable.claims import FILE, INSTEAD
 from orbitlens_papers.separable.sound import N_CLASSES, made_sounds
-from orbitlens_papers.separable.speech import FILE, INSTEAD, read_speech
+from orbitlens_papers.separable.speech import read_speech
 from orbitlens_papers.separable.training import Row, SoundSetup, Split, train_and_judge
 from orbitlens_papers.trained import judged
 

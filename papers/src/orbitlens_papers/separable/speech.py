@@ -18,10 +18,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from orbitlens_papers.archive import Archive, open_archive
+from orbitlens_papers.separable.claims import INSTEAD
 from orbitlens_papers.separable.sound import RATE, SPEECH_RANGE, bands, picture
 
-FILE = "fsdd.zip"
-INSTEAD = "made sounds of 12 classes"
 MEMBER = re.compile(r"(?:.*/)?([0-9])_([A-Za-z]+)_([0-9]{1,4})\.wav")
 BOUNDS = {"most_members": 20_000, "most_bytes": 400_000}
 ADVICE = (

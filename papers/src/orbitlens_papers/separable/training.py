@@ -188,7 +188,7 @@ def _logistic(split: Split, labels: Tensor) -> Row:
         from sklearn.linear_model import LogisticRegression
     except ImportError as error:
         raise MissingPackageError(
-            "logistic regression needs scikit-learn: pip install 'orbitlens[studies]'"
+            "logistic regression needs scikit-learn: pip install scikit-learn"
         ) from error
     started = time.process_time()
     # Neighbouring bins say much the same: a firm penalty, chosen beforehand and not searched for.

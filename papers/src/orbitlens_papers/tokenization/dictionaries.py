@@ -68,7 +68,7 @@ def _library() -> Any:  # noqa: ANN401 - an optional package
         import tokenizers
     except ModuleNotFoundError as error:
         raise MissingPackageError(
-            "byte-pair encoding needs tokenizers: pip install 'orbitlens[studies]'"
+            "byte-pair encoding needs tokenizers: pip install tokenizers"
         ) from error
     return tokenizers
 

@@ -17,7 +17,8 @@ from orbitlens_papers.claim import Outcome
 from orbitlens_papers.estimate import Estimate
 from orbitlens_papers.jobs import Arm, run_arms
 from orbitlens_papers.trained import judged
-from orbitlens_papers.vision_tokens.images import IMAGES, Digits, read_digits
+from orbitlens_papers.vision_tokens.claims import IMAGES
+from orbitlens_papers.vision_tokens.images import Digits, read_digits
 from orbitlens_papers.vision_tokens.training import (
     ImageSetup,
     Row,

@@ -14,10 +14,8 @@ from torch import Tensor
 
 from orbitlens.errors import InputError
 from orbitlens.lab.tasks.images import ImageTask, digits
+from orbitlens_papers.vision_tokens.claims import IMAGES, INSTEAD, LABELS
 
-IMAGES = "t10k-images-idx3-ubyte.gz"
-LABELS = "t10k-labels-idx1-ubyte.gz"
-INSTEAD = "scikit-learn's 1,797 digits of 8 x 8 pixels, which are inside the package"
 SIDE = 28
 SMALL_PATCH, PATCH = 2, 7  # of 8 x 8 and of 28 x 28 pixels: 16 tokens either way
 SMALL_POOL = 1000
