@@ -165,7 +165,14 @@ def test_a_result_says_which_data_was_used_and_is_measured_anew_with_other_data(
 def test_a_folder_that_cannot_be_written_is_refused(tiny, tmp_path):
     place = tmp_path / "file"
     place.write_text("in the way")
-    refused("study", "run", "tiny", "--out", place / "deep", says=["cannot be written", "--out"])
+    refused(
+        "study",
+        "run",
+        "tiny",
+        "--out",
+        place / "deep",
+        says=["cannot be written", "Choose another"],
+    )
 
 
 def test_settings_know_their_seeds():

@@ -127,7 +127,7 @@ def test_noise_images_are_read_by_the_task_and_not_by_the_eye(bench):
 
 def test_language_modelling_asks_for_a_text(tmp_path):
     plain = Bench(Settings(scale=Scale.DEFAULT), tmp_path)
-    assert "--text" in training.obstacle(plain, "text")
+    assert "give a file of text" in training.obstacle(plain, "text")
     assert training.obstacle(plain, "digits") == ""
     short = tmp_path / "short.txt"
     short.write_text("too short")

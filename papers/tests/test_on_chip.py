@@ -358,7 +358,7 @@ def test_broken_files_are_refused_by_name_with_what_was_found_and_what_to_do(tmp
             omniglot((file,))
         assert says in str(caught.value), kind
         assert file.name in str(caught.value), kind
-        assert "Leave --data out" in str(caught.value), kind
+        assert "Leave the folder of data out" in str(caught.value), kind
 
 
 def test_the_official_test_pairs_pictures_as_its_lists_say_and_refuses_others(tmp_path):

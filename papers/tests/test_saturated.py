@@ -19,7 +19,7 @@ from orbitlens_papers.saturated.majority import (
     random_strings,
 )
 from orbitlens_papers.saturated.reader import all_strings, random_reader, straight_through
-from orbitlens_papers.selection import hard, saturated
+from orbitlens_papers.saturated.selection import hard, saturated
 
 
 @pytest.fixture

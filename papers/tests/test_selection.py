@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from orbitlens_papers.selection import hard, saturated
+from orbitlens_papers.saturated.selection import hard, saturated
 
 
 def test_saturated_attention_is_the_limit_of_sharper_and_sharper_softmax(generator):

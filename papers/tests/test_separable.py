@@ -142,7 +142,7 @@ def test_clips_are_read_with_their_digits_and_speakers(tmp_path):
 def test_a_clip_that_is_none_is_refused_by_name(tmp_path, odd, says):
     with pytest.raises(InputError, match=says) as refusal:
         read(archive(tmp_path, odd=odd))
-    for word in (claims.FILE, "1_dan_0.wav", "leave --data out", "made sounds"):
+    for word in (claims.FILE, "1_dan_0.wav", "leave the folder of data out", "made sounds"):
         assert word in str(refusal.value)
 
 
@@ -154,7 +154,7 @@ def test_an_archive_that_is_none_is_refused(tmp_path):
         with pytest.raises(InputError, match="not a zip file that can be read"):
             read(file)
     file.write_bytes(whole[:60] + bytes(40) + whole[100:])  # the first clip is overwritten
-    with pytest.raises(InputError, match="leave --data out"):
+    with pytest.raises(InputError, match="leave the folder of data out"):
         read(file)
 
 

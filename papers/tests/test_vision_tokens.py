@@ -93,7 +93,7 @@ def test_a_broken_file_is_refused_with_its_name_and_the_fallback(tmp_path, how):
         read_digits(str(tmp_path / IMAGES))
     named = LABELS if how == "no labels" else IMAGES
     assert str(tmp_path / named) in str(caught.value)
-    assert "without --data" in str(caught.value)
+    assert "without a folder of data" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_file_of_something_else_is_refused(tmp_path, wrong, words):
     file = write(tmp_path, **wrong)
     with pytest.raises(InputError, match=words) as caught:
         read_digits(file)
-    assert "without --data" in str(caught.value)
+    assert "without a folder of data" in str(caught.value)
 
 
 def test_a_file_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):

@@ -47,7 +47,7 @@ def scale_of(name: str) -> Scale:
         return Scale(name)
     except ValueError as error:
         known = ", ".join(scale.value for scale in Scale)
-        raise InputError(f"--scale {name!r} is unknown. Expected one of: {known}.") from error
+        raise InputError(f"the scale {name!r} is unknown. Expected one of: {known}.") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,16 +64,16 @@ class Settings:
     def __post_init__(self) -> None:
         """Refuse numbers of seeds that mean nothing."""
         if self.seeds < 0 or self.seeds > 1000:
-            raise InputError(f"--seeds {self.seeds}: expected 1 to 1000.")
+            raise InputError(f"{self.seeds} seeds: expected 1 to 1000.")
 
     def check_files(self) -> None:
         """Refuse files that are not there, before anything runs."""
         if self.text is not None and not Path(self.text).is_file():
-            raise InputError(f"--text {self.text}: there is no such file. Expected UTF-8 text.")
+            raise InputError(f"{self.text}: there is no such file. Expected UTF-8 text.")
         if self.data is not None and not Path(self.data).is_dir():
             raise InputError(
-                f"--data {self.data}: there is no such folder. Expected one with data sets such as "
-                "fsdd.zip; without --data, studies use data they make themselves."
+                f"{self.data}: there is no such folder. Expected one with data sets such as "
+                "fsdd.zip; without a folder, studies use data they make themselves."
             )
 
     def data_file(self, name: str) -> Path | None:
@@ -130,8 +130,8 @@ class Bench:
         """Return what `make` makes, made once a run and shared between claims."""
         if name not in self._made:
             self._made[name] = make()
-        found: Made = self._made[name]
-        return found
+        made: Made = self._made[name]
+        return made
 
     def step(self, part: float) -> None:
         """Say which part of the present claim is done."""

@@ -89,11 +89,11 @@ def run(
 ) -> None:
     """Test every claim of a study; what is done is kept, and a second run goes on from there."""
     from orbitlens.draw.figure import check_packages
+    from orbitlens.files import writable_folder
     from orbitlens.running.loading import quiet_transformers
     from orbitlens.running.workers import workers_of
     from orbitlens_papers.bench import Settings, scale_of
     from orbitlens_papers.registry import STUDIES, study_of
-    from orbitlens_papers.store import writable_folder
 
     chosen = list(STUDIES.values()) if name == "all" else [study_of(name)]
     settings = Settings(

@@ -5,7 +5,7 @@ Enters: one number a seed, or counts. Leaves: an `Estimate` with a 95 % interval
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from orbitlens.errors import InputError
@@ -77,10 +77,8 @@ def difference(first: Sequence[float], second: Sequence[float], *, of: str = "se
     """Return the mean of first - second, paired: both share seeds, data and order."""
     if len(first) != len(second):
         raise InputError(f"{len(first)} numbers cannot be paired with {len(second)}.")
-    found = mean([a - b for a, b in zip(first, second, strict=True)], of=of)
-    return Estimate(
-        value=found.value, low=found.low, high=found.high, n=found.n, how=f"paired, {found.how}"
-    )
+    gap = mean([a - b for a, b in zip(first, second, strict=True)], of=of)
+    return replace(gap, how=f"paired, {gap.how}")
 
 
 def share(count: int, n: int, *, of: str) -> Estimate:
@@ -91,14 +89,12 @@ def share(count: int, n: int, *, of: str) -> Estimate:
     """
     if not 0 <= count <= n or n < 1:
         raise InputError(f"{count} of {n} is not a share; expected some of at least one.")
-    from scipy.stats import norm
+    from scipy.stats import binomtest
 
-    z = float(norm.ppf((1 + LEVEL) / 2))
     p = count / n
-    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    ends = binomtest(count, n).proportion_ci(LEVEL, method="wilson")
     # Rounding may leave an end of the interval a hair inside the share itself.
-    low, high = min(p, max(0.0, centre - half)), max(p, min(1.0, centre + half))
+    low, high = min(p, float(ends.low)), max(p, float(ends.high))
     return Estimate(value=p, low=low, high=high, n=n, how=f"{count} of {n} {of}")
 
 
@@ -121,13 +117,12 @@ def correlation(first: Sequence[float], second: Sequence[float], *, of: str) -> 
     n = _some(first)
     if n != len(second) or n < 4:
         raise InputError(f"a correlation needs at least 4 pairs; there are {n} and {len(second)}.")
-    from scipy.stats import norm, pearsonr
+    from scipy.stats import pearsonr
 
-    r = float(pearsonr(first, second).statistic)
-    inside = max(min(r, 1 - 1e-12), -1 + 1e-12)
-    half = float(norm.ppf((1 + LEVEL) / 2)) / math.sqrt(n - 3)
-    low, high = (math.tanh(math.atanh(inside) + step) for step in (-half, half))
-    return Estimate(value=inside, low=low, high=high, n=n, how=f"Pearson's r over {n} {of}")
+    fit = pearsonr(first, second)
+    r, ends = float(fit.statistic), fit.confidence_interval(LEVEL)
+    low, high = min(r, float(ends.low)), max(r, float(ends.high))
+    return Estimate(value=r, low=low, high=high, n=n, how=f"Pearson's r over {n} {of}")
 
 
 def _some(values: Sequence[float]) -> int:

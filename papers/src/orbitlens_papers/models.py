@@ -30,7 +30,7 @@ from orbitlens.running.loading import load_model
 from orbitlens.running.texts import passage
 from orbitlens_papers.bench import Bench
 
-NO_MODELS = "no models: the package's own are missing, and none was given with --model"
+NO_MODELS = "no models: the package's own are missing, and none was given"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from typing import Any
 
 from orbitlens.checkpoint.zoo import zoo_names
 from orbitlens.errors import InputError
+from orbitlens.files import writable_folder, write_result
 from orbitlens.running.workers import torch_threads
 from orbitlens_papers.bench import Bench, Settings
 from orbitlens_papers.claim import Claim, Finding
@@ -26,7 +27,6 @@ from orbitlens_papers.result import (
     outcome_to_json,
     provenance,
 )
-from orbitlens_papers.store import read_json, writable_folder, write_whole
 from orbitlens_papers.study import Measure, Study
 
 Progress = Callable[[int, int], None]
@@ -67,9 +67,9 @@ def run_study(
     try:
         with torch_threads(1):  # models and systems of studies are small
             for claim, file in files.items():
-                found = None if fresh else _stored(file, claim)
-                reused += found is not None
-                findings.append(found or _measured(study, claim, bench, file))
+                kept = None if fresh else _stored(file, claim)
+                reused += kept is not None
+                findings.append(kept or _measured(study, claim, bench, file))
                 _report(progress, TICKS * len(findings), total)
     finally:
         bench.close()
@@ -139,13 +139,11 @@ def _sources(study: Study, bench: Bench) -> tuple[str, ...]:
 
 
 def _stored(file: Path, claim: Claim) -> Finding | None:
-    """Return what an earlier run found; None where there is nothing, or it was damaged."""
-    data = read_json(file)
-    if data is None:
-        return None
+    """Return the finding of an earlier run; None where there is none, or it was damaged."""
     try:
+        data = json.loads(file.read_text(encoding="utf-8"))
         return Finding(claim=claim, outcome=outcome_from_json(data), seconds=float(data["seconds"]))
-    except (KeyError, TypeError, ValueError, InputError):
+    except (OSError, KeyError, TypeError, ValueError, InputError):
         return None
 
 
@@ -153,9 +151,10 @@ def _measured(study: Study, claim: Claim, bench: Bench, file: Path) -> Finding:
     started = time.perf_counter()
     outcome = study.measures[claim.key](bench)
     seconds = time.perf_counter() - started
-    found = Finding(claim=claim, outcome=outcome, seconds=seconds)
-    write_whole(file, json.dumps({**outcome_to_json(outcome), "seconds": seconds}))
-    return found
+    finding = Finding(claim=claim, outcome=outcome, seconds=seconds)
+    data = {**outcome_to_json(outcome), "seconds": seconds}
+    write_result(file, json.dumps(data).encode())
+    return finding
 
 
 def _report(progress: Progress | None, done: int, total: int) -> None:

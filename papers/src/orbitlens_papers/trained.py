@@ -15,7 +15,7 @@ from orbitlens.lab.training import train
 from orbitlens_papers.bench import Bench, Scale
 from orbitlens_papers.claim import Outcome
 
-SMOKE = "at smoke scale models train for a few steps, to see that they do; run --scale default"
+SMOKE = "at smoke scale models train for a few steps, to see that they do; run the default scale"
 
 
 @dataclass(frozen=True, kw_only=True)

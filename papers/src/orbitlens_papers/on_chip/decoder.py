@@ -133,7 +133,7 @@ def decoder_learns(bench: Bench) -> Outcome:
     """2e: accuracy at the last picture; control: labels at random."""
     if bench.scale is not Scale.FULL:
         return Outcome(
-            obstacle=f"takes {STEPS:,} steps a seed: run --scale full", data=source(bench)
+            obstacle=f"takes {STEPS:,} steps a seed: run the full scale", data=source(bench)
         )
     arm = arm_of(bench, "decoder", DecoderSetup(classes=classes_of(bench)))
     rows = bench.map(train_decoder, arm.jobs)

@@ -24,7 +24,7 @@ KEPT = 35  # pixels of what is kept of it
 N_DRAWERS = 20
 PATH = re.compile(r"images_background_small[12]/([^/]+)/(character\d+)/\d+_(\d+)\.png")
 LABELS = re.compile(r"(run\d\d)/class_labels\.txt")
-FALLBACK = "Leave --data out to use rendered glyphs instead."
+FALLBACK = "Leave the folder of data out to use rendered glyphs instead."
 BOUNDS = {"most_members": 50_000, "most_bytes": 100_000}
 
 Pictures = Float[Tensor, "classes drawings height width"]

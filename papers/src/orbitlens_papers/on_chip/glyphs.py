@@ -20,7 +20,7 @@ from orbitlens_papers.on_chip.drawings import Drawings
 Picture = NDArray[np.uint8]
 SIDE = 40
 POINTS = 30  # height of the letters
-NEEDS = "glyphs need {0}: pip install {0}, or give Omniglot by --data"
+NEEDS = "glyphs need {0}: pip install {0}, or give a folder with Omniglot"
 
 
 def font_file() -> Path:

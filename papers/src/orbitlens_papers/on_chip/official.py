@@ -71,8 +71,8 @@ def official_test(bench: Bench) -> Outcome:
     file = bench.data_file(RUNS)
     if file is None or not classes_of(bench).files:
         return Outcome(
-            obstacle=f"needs Omniglot: {RUNS} and one of its background sets, by --data FOLDER; "
-            "glyphs have no official test",
+            obstacle=f"needs Omniglot: {RUNS} and one of its background sets, in the folder of "
+            "data; glyphs have no official test",
             data=source(bench),
         )
     tests = oneshot_runs(file.resolve())[: bench.pick(2, 20, 20)]

@@ -28,8 +28,8 @@ from orbitlens_papers.saturated.reader import (
     random_reader,
     straight_through,
 )
+from orbitlens_papers.saturated.selection import hard, saturated
 from orbitlens_papers.saturated.stack import random_stack
-from orbitlens_papers.selection import hard, saturated
 
 HEADS = (1, 2, 3)
 TOLERANCE = 1e-9

@@ -18,7 +18,7 @@ from orbitlens_papers.claim import Outcome
 from orbitlens_papers.saturated.circuits import Layer, compiled, random_layer
 from orbitlens_papers.saturated.majority import Select
 from orbitlens_papers.saturated.reader import all_strings
-from orbitlens_papers.selection import hard, saturated
+from orbitlens_papers.saturated.selection import hard, saturated
 
 LENGTHS = (4, 6, 8, 12, 16, 24, 32, 48, 64)
 DENOMINATOR = 67

@@ -24,7 +24,7 @@ from orbitlens_papers.claim import Outcome
 from orbitlens_papers.jobs import Arm, Job, run_arms
 from orbitlens_papers.saturated.majority import softmax
 from orbitlens_papers.saturated.reader import Reader, straight_through
-from orbitlens_papers.selection import hard
+from orbitlens_papers.saturated.selection import hard
 from orbitlens_papers.trained import judged
 
 ZERO, ONE, START, PADDING = range(4)

@@ -16,7 +16,7 @@ from torch import Tensor
 from orbitlens_papers import estimate
 from orbitlens_papers.bench import Bench
 from orbitlens_papers.claim import Outcome
-from orbitlens_papers.selection import hard, saturated
+from orbitlens_papers.saturated.selection import hard, saturated
 
 Bits = Int[Tensor, "string tokens"]
 Select = Callable[[Tensor], Tensor]  # scores to weights

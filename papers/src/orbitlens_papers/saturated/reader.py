@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from orbitlens.lab.fitting import seeded
 from orbitlens_papers.saturated.majority import Select
-from orbitlens_papers.selection import hard
+from orbitlens_papers.saturated.selection import hard
 
 
 def straight_through(scores: Float[Tensor, "*any tokens"]) -> Float[Tensor, "*any tokens"]:

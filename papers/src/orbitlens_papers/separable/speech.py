@@ -24,8 +24,8 @@ from orbitlens_papers.separable.sound import RATE, SPEECH_RANGE, bands, picture
 MEMBER = re.compile(r"(?:.*/)?([0-9])_([A-Za-z]+)_([0-9]{1,4})\.wav")
 BOUNDS = {"most_members": 20_000, "most_bytes": 400_000}
 ADVICE = (
-    "Expected a file as that of the Free Spoken Digit Dataset. Get it anew, or leave --data out: "
-    f"then {INSTEAD} are used."
+    "Expected a file as that of the Free Spoken Digit Dataset. Get it anew, or leave the folder of "
+    f"data out: then {INSTEAD} are used."
 )
 FEWEST_SPEAKERS = 3
 

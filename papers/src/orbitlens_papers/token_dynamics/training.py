@@ -12,12 +12,12 @@ from pathlib import Path
 
 import torch
 
+from orbitlens.files import write_result
 from orbitlens.lab.run import RunConfig, run_config
 from orbitlens.running.texts import passage
 from orbitlens_papers import estimate
 from orbitlens_papers.bench import Bench, Scale
 from orbitlens_papers.claim import Outcome
-from orbitlens_papers.store import write_bytes
 from orbitlens_papers.trained import judged, train_all
 
 ENOUGH = 50_000  # characters; with fewer, a model learns the text by heart
@@ -97,7 +97,9 @@ def obstacle(bench: Bench, task: str) -> str:
         return ""
     file = _text_file(bench, task)
     if file is None:
-        return f"language modelling needs a text of {ENOUGH:,} characters or more: give --text FILE"
+        return (
+            f"language modelling needs a text of {ENOUGH:,} characters or more: give a file of text"
+        )
     if file.stat().st_size < ENOUGH:
         return f"the text has {file.stat().st_size:,} bytes; at least {ENOUGH:,} are needed"
     return ""
@@ -140,7 +142,7 @@ def _shuffled_text(bench: Bench, folder: Path) -> Path:
     text = source.read_text(encoding="utf-8")
     order = torch.randperm(len(text), generator=bench.generator("shuffled text"))
     file = folder / "shuffled.txt"
-    write_bytes(file, "".join(text[k] for k in order.tolist()).encode())
+    write_result(file, "".join(text[k] for k in order.tolist()).encode())
     return file
 
 
@@ -151,7 +153,7 @@ def _noise_images(bench: Bench, folder: Path) -> Path:
     pixels = torch.randint(256, (n, 8, 8), generator=generator, dtype=torch.uint8)
     labels = torch.randint(10, (n,), generator=generator, dtype=torch.uint8)
     file = folder / "noise-images-idx3-ubyte"
-    write_bytes(file, struct.pack(">4i", 2051, n, 8, 8) + pixels.numpy().tobytes())
+    write_result(file, struct.pack(">4i", 2051, n, 8, 8) + pixels.numpy().tobytes())
     beside = folder / "noise-labels-idx1-ubyte"
-    write_bytes(beside, struct.pack(">2i", 2049, n) + labels.numpy().tobytes())
+    write_result(beside, struct.pack(">2i", 2049, n) + labels.numpy().tobytes())
     return file

@@ -229,7 +229,7 @@ def keeps_pixels(bench: Bench) -> Outcome:
             f"patches of {data.n_pixels} pixels fit into tokens of {NARROW} numbers as a whole, "
             "so that there is nothing to raise (claim 4c)"
         )
-        return Outcome(obstacle=f"{reason}; give MNIST with --data", data=numbers)
+        return Outcome(obstacle=f"{reason}; give a folder with MNIST", data=numbers)
     outcome = Outcome(
         result=gain(found, *names, "r2"), control=gain(found, *names, "r2_others"), data=numbers
     )

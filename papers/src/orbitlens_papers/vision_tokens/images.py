@@ -19,7 +19,9 @@ from orbitlens_papers.vision_tokens.claims import IMAGES, INSTEAD, LABELS
 SIDE = 28
 SMALL_PATCH, PATCH = 2, 7  # of 8 x 8 and of 28 x 28 pixels: 16 tokens either way
 SMALL_POOL = 1000
-FALLBACK = f"Expected MNIST's {IMAGES} and {LABELS}; without --data the study uses {INSTEAD}."
+FALLBACK = (
+    f"Expected MNIST's {IMAGES} and {LABELS}; without a folder of data the study uses {INSTEAD}."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
