@@ -18,21 +18,16 @@ from pathlib import Path
 import torch
 
 from orbitlens.checkpoint.load import load_checkpoint
-from orbitlens.running.inputs import (
-    Limits,
-    id_batches,
-    image_batches,
-    read_images,
-    read_text,
-    shuffled,
-    text_contexts,
-)
-from orbitlens.running.loading import fresh_twin, load_model
+from orbitlens.running.batches import Limits, id_batches, image_batches, shuffled, text_contexts
+from orbitlens.running.images import read_images
+from orbitlens.running.texts import read_text
+from orbitlens.running.loading import build_module, fresh_module, load_tokenizer
 from orbitlens.tracing.metrics import cosine_clusters, mean_cosine, mean_squared_distance
 from orbitlens.tracing.replay import iterate_block, noting_blocks
 from orbitlens.tracing.steps import update_size
 from orbitlens.tracing.surrogates import SURROGATES
-from orbitlens.tracing.trace import TraceOptions, trace
+from orbitlens.tracing.api import trace
+from orbitlens.tracing.options import TraceOptions
 
 CLOSURES = ("plain", "frozen", *SURROGATES)
 ATOMS = re.compile(r"\[[^\]]+\]|Br|Cl|>>|%\d{2}|[BCNOSPFIbcnosp]|[()=#+\-\\/:~@?>*$.]|\d")
@@ -68,7 +63,7 @@ def text_batches(file, model, tokenizer, limits, *, shuffle=False):
 
 
 def text_cases(name, folder, data, n_tokens):
-    model, tokenizer = load_model(folder)
+    model, tokenizer = build_module(folder), load_tokenizer(folder)
     limits = Limits(context=128, batch=8, max_tokens=n_tokens)
     texts = {
         "another part of Wikipedia": "wikitext2_test.txt",
@@ -139,7 +134,7 @@ def row(case):
         checkpoint, model, case.judge, fit=case.fit, options=TraceOptions(closures=CLOSURES)
     )
     quick = TraceOptions(closures=("chunks",), n_kept=256, flow_steps=1)
-    twin = fresh_twin(case.folder, seed=0)
+    twin = fresh_module(case.folder, seed=0)
     controls = {"untrained twin": measured(trace(checkpoint, twin, case.judge, options=quick))}
     if case.control is not None:
         controls["shuffled tokens"] = measured(

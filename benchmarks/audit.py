@@ -16,13 +16,15 @@ import torch
 import transformers
 from _timing import machine, time_in_turns, time_once
 
-from orbitlens.order.audit import AuditOptions, audit
+from orbitlens.order.api import audit
+from orbitlens.order.options import AuditOptions
 from orbitlens.order.divergence import js_bits
-from orbitlens.order.inputs import random_ids, text_inputs
+from orbitlens.running.inputs import random_ids
+from orbitlens.running.samples import text_inputs
 from orbitlens.order.permutations import neighbour_swaps, shuffles
 from orbitlens.order.sensitivity import Bench, compare, neighbour_effects
 from orbitlens.order.subject import Cell, make_subject, run
-from orbitlens.running.loading import load_model
+from orbitlens.running.loading import build_module, fresh_module, load_tokenizer
 
 SPEED_GOAL, SECONDS_GOAL, AGREE = 5.0, 30.0, 1e-5
 N_NAIVE = 4  # inputs that one call a permutation is timed on
@@ -101,7 +103,7 @@ def main():
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     transformers.utils.logging.disable_progress_bar()
-    model, tokenizer = load_model(options.model, attention="sdpa")
+    model, tokenizer = build_module(options.model), load_tokenizer(options.model)
     inputs = inputs_of(model, tokenizer, options)
     subject = make_subject(model, n_front=inputs.n_front, n_after_query=inputs.n_after_query)
     few = inputs.items[:N_NAIVE]

@@ -19,21 +19,23 @@ from agreement import short
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.checkpoint.zoo import zoo_names, zoo_path
 from orbitlens.files import write_whole
+from orbitlens.lab.by_hand import induction_by_hand
 from orbitlens.orbit import OrbitConfig, OrbitForCausalLM
-from orbitlens.orbit.by_hand import induction_by_hand
-from orbitlens.running.inputs import Limits, id_batches, n_positions, read_text, text_contexts
-from orbitlens.running.loading import fresh_twin, load_model, quiet_transformers
+from orbitlens.running.batches import Limits, id_batches, text_contexts
+from orbitlens.running.inputs import n_positions
+from orbitlens.running.texts import read_text
+from orbitlens.running.loading import build_module, fresh_module, load_tokenizer
 from orbitlens.scanning.scan_result import plain
 from orbitlens.tracing.mechanism_result import in_words
 from orbitlens.tracing.mechanisms import MechanismOptions, Subject, mechanisms
 
 
 def subject(folder, model=None):
-    return Subject(checkpoint=load_checkpoint(folder), model=model or load_model(folder)[0])
+    return Subject(checkpoint=load_checkpoint(folder), model=model or build_module(folder))
 
 
 def text_batches(file, folder, n_tokens):
-    model, tokenizer = load_model(folder)
+    model, tokenizer = build_module(folder), load_tokenizer(folder)
     limits = Limits(context=128, batch=8, max_tokens=n_tokens)
 
     def make():
@@ -90,7 +92,7 @@ def row(name, what, folder, texts):
     with tempfile.TemporaryDirectory() as home:
         twins = []
         for seed in (0, 1):
-            fresh_twin(folder, seed=seed).save_pretrained(Path(home) / str(seed))
+            fresh_module(folder, seed=seed).save_pretrained(Path(home) / str(seed))
             twins.append(subject(Path(home) / str(seed)))
         found = mechanisms(subject(folder), twins[0], batches, tokenizer=tokenizer)
         control = mechanisms(twins[1], twins[0], batches, tokenizer=tokenizer)

@@ -24,7 +24,8 @@ from _timing import Timing, machine, time_in_turns, time_once
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.heads.head import Head, make_head
 from orbitlens.heads.layers import load_layer
-from orbitlens.scanning.headmap import ScanOptions, scan
+from orbitlens.scanning.api import scan
+from orbitlens.scanning.options import ScanOptions
 from orbitlens.theory.maps import HeadMaps
 from orbitlens.theory.rates import rate_spectrum
 

@@ -24,16 +24,17 @@ from _timing import machine, time_in_turns
 
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.running.capture import capturing
-from orbitlens.running.inputs import Limits, id_batches, read_text, text_contexts
-from orbitlens.running.loading import load_model
-from orbitlens.tracing.trace import Collector
+from orbitlens.running.batches import Limits, id_batches, text_contexts
+from orbitlens.running.texts import read_text
+from orbitlens.running.loading import build_module, fresh_module, load_tokenizer
+from orbitlens.tracing.collector import Collector
 
 JOBS = ("forward", "trace", "collect")
 
 
 def set_up(args):
     checkpoint = load_checkpoint(args.model)
-    model, tokenizer = load_model(checkpoint.path)
+    model, tokenizer = build_module(checkpoint.path), load_tokenizer(checkpoint.path)
     limits = Limits(context=args.context, batch=args.batch, max_tokens=args.tokens)
     contexts = text_contexts(read_text(args.text), tokenizer, limits)
     size = model.config.vocab_size

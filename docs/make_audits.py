@@ -19,11 +19,13 @@ import torch
 import transformers
 from rich.console import Console
 
-from orbitlens.order.audit import AuditOptions, audit
+from orbitlens.order.api import audit
+from orbitlens.order.options import AuditOptions
 from orbitlens.order.audit_result import Audit
-from orbitlens.order.inputs import text_inputs
-from orbitlens.order.subject import Cell, make_subject, patches_of_images, run
-from orbitlens.running.loading import load_model
+from orbitlens.running.samples import text_inputs
+from orbitlens.order.subject import Cell, make_subject, run
+from orbitlens.running.images import patches_of_images
+from orbitlens.running.loading import build_module, fresh_module, load_tokenizer
 from orbitlens.terminal.audit_view import audit_view
 
 OUT = Path(__file__).parent / "audits"
@@ -58,7 +60,7 @@ def keep(name: str, found: Audit) -> None:
 
 def stories(models: Path, data: Path) -> None:
     """Audit a language model of small stories on such stories."""
-    model, tokenizer = load_model(models / "stories260K-llama-hf", attention="sdpa")
+    model, tokenizer = build_module(models / "stories260K-llama-hf"), load_tokenizer(models / "stories260K-llama-hf")
     generator = torch.Generator().manual_seed(0)
     inputs = text_inputs(data / "tinystories_sample.txt", tokenizer, 64, 32, generator)
     subject = make_subject(model, n_front=inputs.n_front)
@@ -68,7 +70,7 @@ def stories(models: Path, data: Path) -> None:
 
 def sorter(models: Path, data: Path) -> None:
     """Audit the sorter after k of its six answers, permuting its six questions only."""
-    model, _ = load_model(models / "gpt-nano-sort-hf", attention="sdpa")
+    model = build_module(models / "gpt-nano-sort-hf")
     digits = torch.randint(3, (64, 6), generator=torch.Generator().manual_seed(0))
     answers = digits.sort(dim=1).values
     plain = AuditOptions(path="gpt-nano-sort-hf", source="digits")
@@ -112,7 +114,7 @@ def reactions(models: Path, data: Path) -> None:
             if len(window) == 19:
                 rows.append([number["[CLS]"], *window, number["[MASK]"], number["[SEP]"]])
     items = torch.tensor(rows)
-    model, _ = load_model(folder, attention="sdpa")
+    model = build_module(folder)
     subject = make_subject(model, n_front=1, n_after_query=1)
     note = "windows of textbook reactions, cut from SMILES by the usual pattern; the last is masked"
     options = AuditOptions(
@@ -131,7 +133,7 @@ def digits_as_patches(models: Path, data: Path) -> None:
     labels = read("t10k-labels-idx1-ubyte.gz", 8)
     pixels = read("t10k-images-idx3-ubyte.gz", 16).reshape(-1, 1, 28, 28)[labels < 3][:64]
     images = torch.as_tensor((pixels / 255.0 - 0.1307) / 0.3081, dtype=torch.float32)
-    model, _ = load_model(models / "vit-mnist-3class-hf", attention="sdpa")
+    model = build_module(models / "vit-mnist-3class-hf")
     options = AuditOptions(path="vit-mnist-3class-hf", source="images")
     keep("vit-mnist", audit(make_subject(model), patches_of_images(images, 7), options))
 

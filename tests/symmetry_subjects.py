@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import torch
 
-from orbitlens.order.subject import make_subject, patches_of_images
+from orbitlens.order.subject import make_subject
+from orbitlens.running.images import patches_of_images
 from tiny_models import CASES, N_TOKENS, build, inputs_for
 
 BY_NAME = {case.name: case for case in CASES}

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from orbitlens.families.architecture import Pairing, RotarySpec
 from orbitlens.heads.head import Head, make_head
-from orbitlens.scanning.headmap import CHANCE
+from orbitlens.scanning.layers import CHANCE
 from orbitlens.theory.positional import rotary_effect
 from orbitlens.theory.rates import predicted_log_change
 

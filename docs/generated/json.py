@@ -16,7 +16,8 @@ from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.cli.demo import write_demo_model
 from orbitlens.running import info
 from orbitlens.scanning import scan_result
-from orbitlens.scanning.headmap import ScanOptions, scan
+from orbitlens.scanning.api import scan
+from orbitlens.scanning.options import ScanOptions
 from orbitlens.theory import certificates
 from orbitlens.tracing import mechanism_result
 

@@ -5,11 +5,11 @@ from itertools import combinations
 
 import pytest
 import torch
+from orbitlens.explaining.subject import subject_of
 
 from orbitlens.explaining.api import Explanation
 from orbitlens.explaining.graph import CausalGraph, Edge, Mark
 from orbitlens.explaining.search import Search
-from orbitlens.explaining.subject import subject_of
 from orbitlens_papers.bench import Bench, Scale, Settings
 from orbitlens_papers.causal_attention import STUDY, identity, recommending
 from orbitlens_papers.causal_attention.drawn_graph import edge_curves, on_circle

@@ -1,98 +1,102 @@
 """orbitlens: where tokens go in a Transformer, and which reorderings it cannot tell apart.
 
-checkpoint = orbitlens.load_checkpoint("path/or/hub-name")
-scan = orbitlens.scan(checkpoint)
-print(scan.layers[3].heads[7].expansion_index)
+import orbitlens as ol
+
+model = ol.load("path, .gguf file, hub name or zoo name")  # or a live torch module
+ol.scan(model)                  ol.trace(model, "some text")   ol.audit(model, "some text")
+ol.simulate(model.head(3, 7))   ol.explain(model, "some text") ol.report(model, "some text")
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orbitlens.checkpoint.load import load_checkpoint
-    from orbitlens.checkpoint.opened import Checkpoint
-    from orbitlens.errors import OrbitlensError
+    from orbitlens.errors import (
+        AuditError,
+        CheckpointError,
+        InputError,
+        MissingPackageError,
+        OrbitlensError,
+        UnknownFamilyError,
+    )
     from orbitlens.explaining.api import ExplainOptions, Explanation, explain
-    from orbitlens.explaining.graph import graph_of_attention
-    from orbitlens.heads.head import Head, make_head
-    from orbitlens.heads.layers import AttentionLayer, load_layer, position_table
-    from orbitlens.order.defect import assert_equivariant, assert_invariant, permutation_defect
-    from orbitlens.scanning.headmap import ScanOptions, scan
+    from orbitlens.order.api import audit
+    from orbitlens.order.audit_result import Audit
+    from orbitlens.order.defect import assert_equivariant, assert_invariant
+    from orbitlens.order.options import AuditOptions
+    from orbitlens.reporting.api import Report, report
+    from orbitlens.reporting.options import ReportOptions
+    from orbitlens.running.model import Model, load
+    from orbitlens.scanning.api import scan
+    from orbitlens.scanning.options import ScanOptions
     from orbitlens.scanning.scan_result import Scan
-    from orbitlens.theory.certificates import head_certificates
-    from orbitlens.theory.positional import positional_drift, rotary_effect
-    from orbitlens.theory.rates import head_rates, layer_rates, predicted_log_change
-
-    # Named, not imported: layers below `report` import this file.
-    ReportOptions: Any  # `orbitlens.reporting.inputs.ReportOptions`
-    report: Any  # `orbitlens.reporting.notebook.make_report`
+    from orbitlens.tracing.api import trace
+    from orbitlens.tracing.options import TraceOptions
+    from orbitlens.tracing.trace_result import Trace
 
 __version__ = "0.1.0"
 
 # Where each public name lives. Names are imported when first used: torch takes over a second to
 # load, and `orbitlens --help` must not wait for it.
 _HOMES = {
-    "AttentionLayer": "heads.layers",
-    "Checkpoint": "checkpoint.opened",
+    "Audit": "order.audit_result",
+    "AuditError": "errors",
+    "AuditOptions": "order.options",
+    "CheckpointError": "errors",
     "ExplainOptions": "explaining.api",
     "Explanation": "explaining.api",
-    "Head": "heads.head",
+    "InputError": "errors",
+    "MissingPackageError": "errors",
+    "Model": "running.model",
     "OrbitlensError": "errors",
-    "ReportOptions": "reporting.inputs",
+    "Report": "reporting.api",
+    "ReportOptions": "reporting.options",
     "Scan": "scanning.scan_result",
-    "ScanOptions": "scanning.headmap",
+    "ScanOptions": "scanning.options",
+    "Trace": "tracing.trace_result",
+    "TraceOptions": "tracing.options",
+    "UnknownFamilyError": "errors",
     "assert_equivariant": "order.defect",
     "assert_invariant": "order.defect",
+    "audit": "order.api",
     "explain": "explaining.api",
-    "graph_of_attention": "explaining.graph",
-    "head_certificates": "theory.certificates",
-    "head_rates": "theory.rates",
-    "layer_rates": "theory.rates",
-    "load_checkpoint": "checkpoint.load",
-    "load_layer": "heads.layers",
-    "make_head": "heads.head",
-    "permutation_defect": "order.defect",
-    "position_table": "heads.layers",
-    "positional_drift": "theory.positional",
-    "predicted_log_change": "theory.rates",
-    "rotary_effect": "theory.positional",
-    "scan": "scanning.headmap",
+    "load": "running.model",
+    "report": "reporting.api",
+    "scan": "scanning.api",
+    "trace": "tracing.api",
 }
 
 __all__ = [
-    "AttentionLayer",
-    "Checkpoint",
+    "Audit",
+    "AuditError",
+    "AuditOptions",
+    "CheckpointError",
     "ExplainOptions",
     "Explanation",
-    "Head",
+    "InputError",
+    "MissingPackageError",
+    "Model",
     "OrbitlensError",
+    "Report",
     "ReportOptions",
     "Scan",
     "ScanOptions",
+    "Trace",
+    "TraceOptions",
+    "UnknownFamilyError",
     "assert_equivariant",
     "assert_invariant",
+    "audit",
     "explain",
-    "graph_of_attention",
-    "head_certificates",
-    "head_rates",
-    "layer_rates",
-    "load_checkpoint",
-    "load_layer",
-    "make_head",
-    "permutation_defect",
-    "position_table",
-    "positional_drift",
-    "predicted_log_change",
+    "load",
     "report",
-    "rotary_effect",
     "scan",
+    "trace",
 ]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
     """Import a public name when it is first used."""
-    if name == "report":  # a package that can be called
-        return import_module("orbitlens.reporting")
     if name not in _HOMES:
         raise AttributeError(f"module 'orbitlens' has no attribute {name!r}")
     return getattr(import_module(f"orbitlens.{_HOMES[name]}"), name)

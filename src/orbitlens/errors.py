@@ -31,3 +31,7 @@ class MissingPackageError(OrbitlensError):
 
 class TrainingError(OrbitlensError):
     """A training run cannot go on: its loss is not a number, or its folder cannot be written."""
+
+
+class AuditError(OrbitlensError):
+    """A probe of an audit failed, so that its numbers would mean nothing."""

@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from orbitlens.checkpoint.load import LARGEST_JSON, load_checkpoint
 from orbitlens.errors import CheckpointError, OrbitlensError, UnknownFamilyError
 from orbitlens.heads.layers import load_layer
-from orbitlens.scanning.headmap import scan
+from orbitlens.scanning.api import scan
 from small_llama import refused, run, small_weights, write_config, write_small_llama
 
 NAMES = sorted(small_weights())

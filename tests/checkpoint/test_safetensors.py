@@ -13,7 +13,7 @@ from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.checkpoint.safetensors_file import SafetensorsSource
 from orbitlens.errors import CheckpointError, OrbitlensError
 from orbitlens.heads.layers import load_layer
-from orbitlens.scanning.headmap import scan
+from orbitlens.scanning.api import scan
 from small_llama import SHAPES, refused, small_weights, write_small_llama
 
 ROLES = [*(f"self_attn.{name}" for name in SHAPES), "input_layernorm"]

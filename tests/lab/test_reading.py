@@ -12,8 +12,8 @@ from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.errors import CheckpointError
 from orbitlens.heads.attention import attention_output, attention_pattern
 from orbitlens.heads.layers import load_layer, position_table
-from orbitlens.running.loading import fresh_twin, load_model
-from orbitlens.scanning.headmap import scan
+from orbitlens.running.loading import build_module, fresh_module
+from orbitlens.scanning.api import scan
 from small_llama import refused, run
 
 SWITCHES = {
@@ -137,14 +137,14 @@ def test_a_model_is_loaded_where_nothing_has_imported_its_classes(tmp_path, monk
     monkeypatch.setattr(orbitlens.orbit, "auto", sys.modules["orbitlens.orbit.auto"])
     monkeypatch.delitem(sys.modules, "orbitlens.orbit.auto")
     for task in ("declared", "base", "causal-lm"):
-        model, _ = load_model(tmp_path, task=task)
+        model = build_module(tmp_path, task=task)
         assert type(model).__name__ == ("OrbitModel" if task == "base" else "OrbitForCausalLM")
 
 
 def test_a_fresh_twin_has_the_same_shapes_and_other_weights(tmp_path):
     tiny().save_pretrained(tmp_path)
-    model, _ = load_model(tmp_path)
-    twin = fresh_twin(tmp_path, seed=3)
+    model = build_module(tmp_path)
+    twin = fresh_module(tmp_path, seed=3)
     for (name, mine), (same, other) in zip(
         model.named_parameters(), twin.named_parameters(), strict=True
     ):

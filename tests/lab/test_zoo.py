@@ -11,7 +11,7 @@ from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.checkpoint.zoo import zoo_model, zoo_names, zoo_path
 from orbitlens.errors import InputError
 from orbitlens.heads.layers import load_layer
-from orbitlens.running.loading import fresh_twin, load_model
+from orbitlens.running.loading import build_module, fresh_module, load_tokenizer
 from orbitlens.running.texts import passage
 from small_llama import refused, run
 
@@ -114,8 +114,8 @@ def loss_on_passage(model, tokenizer):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_trained_model_predicts_english_it_has_not_seen(name):
-    model, tokenizer = load_model(zoo_path(name))
-    untrained = loss_on_passage(fresh_twin(zoo_path(name), seed=0), tokenizer)
+    model, tokenizer = build_module(zoo_path(name)), load_tokenizer(zoo_path(name))
+    untrained = loss_on_passage(fresh_module(zoo_path(name), seed=0), tokenizer)
     assert untrained > 3.5
     assert loss_on_passage(model, tokenizer) < untrained - 1.0
 
@@ -132,6 +132,6 @@ def share_of_words(model, tokenizer):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_trained_model_writes_recognisable_words(name):
-    model, tokenizer = load_model(zoo_path(name))
+    model, tokenizer = build_module(zoo_path(name)), load_tokenizer(zoo_path(name))
     assert share_of_words(model, tokenizer) > 0.35
-    assert share_of_words(fresh_twin(zoo_path(name), seed=0), tokenizer) < 0.15
+    assert share_of_words(fresh_module(zoo_path(name), seed=0), tokenizer) < 0.15

@@ -14,8 +14,8 @@ from orbitlens.lab.run_state import MODEL
 from orbitlens.lab.training import train
 from orbitlens.orbit import OrbitConfig
 from orbitlens.orbit.moto import MoTo, TokenNorm, TokenProp, over_tokens, patches_of
-from orbitlens.running.loading import load_model
-from orbitlens.scanning.headmap import scan
+from orbitlens.running.loading import build_module
+from orbitlens.scanning.api import scan
 from small_llama import refused, run
 
 IMAGES = {"image_size": 8, "patch_size": 2, "num_labels": 5, "mask": "full"}
@@ -205,7 +205,7 @@ def test_old_runs_keep_their_names():
 def test_token_prop_trains_its_map_and_only_where_it_is_asked_for(tmp_path):
     config = run_config(settings(modulation="moto", token_prop=0.5, mask="full"))
     train(config, tmp_path)
-    model, _ = load_model(tmp_path / run_hash(config) / MODEL)
+    model = build_module(tmp_path / run_hash(config) / MODEL)
     tokenizer = model.model.embed_patches
     images = task_of(config).batch("test", 0, 64, 0).inputs
     with torch.no_grad():
@@ -218,7 +218,7 @@ def test_token_prop_trains_its_map_and_only_where_it_is_asked_for(tmp_path):
 def test_a_saved_model_is_loaded_as_it_was_and_its_heads_are_read(tmp_path, modulation):
     model = tiny(**IMAGES, stem="conv", modulation=modulation, token_prop=0.5).float()
     model.save_pretrained(tmp_path)
-    again, _ = load_model(tmp_path)
+    again = build_module(tmp_path)
     images = torch.randn(2, 1, 8, 8)
     torch.testing.assert_close(again(images).logits, model(images).logits)
     assert json.loads((tmp_path / "config.json").read_text())["modulation"] == modulation

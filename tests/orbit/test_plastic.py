@@ -12,7 +12,7 @@ from orbitlens.errors import InputError
 from orbitlens.lab.run import RunConfig, run_config, run_hash
 from orbitlens.orbit import OrbitConfig, OrbitForCausalLM
 from orbitlens.orbit.plastic import PlasticAttention, at_once, read, token_by_token, write, written
-from orbitlens.scanning.headmap import scan
+from orbitlens.scanning.api import scan
 from small_llama import run
 
 DECAYS = (1.0, 0.8)

@@ -18,8 +18,8 @@ from orbitlens.orbit import OrbitConfig, OrbitForImageClassification
 from orbitlens.orbit.separable import Grid, axes_of
 from orbitlens.order.defect import permutation_defect
 from orbitlens.order.permutations import all_permutations, rows_and_columns
-from orbitlens.running.loading import load_model
-from orbitlens.scanning.headmap import scan
+from orbitlens.running.loading import build_module
+from orbitlens.scanning.api import scan
 from small_llama import refused, run
 
 GRID = Grid(3, 4)
@@ -230,7 +230,7 @@ def test_a_trained_model_is_saved_and_loaded_as_it_was(tmp_path):
     config = run_config({**settings, "steps": 3, "warmup": 1, "batch": 8, "judged": 16})
     result = train(config, tmp_path)
     folder = tmp_path / run_hash(config) / MODEL
-    model, _ = load_model(folder)
+    model = build_module(folder)
     assert isinstance(model, OrbitForImageClassification)
     assert model.config.attention == "separable" and result.parameters < 2000
     assert "line_positions.rows" in " ".join(name for name, _ in model.named_parameters())

@@ -3,19 +3,13 @@
 import pytest
 import torch
 
-from orbitlens.errors import InputError, UnknownFamilyError
+from orbitlens.errors import AuditError, InputError, UnknownFamilyError
 from orbitlens.families.feed import Kind
 from orbitlens.families.registry import FAMILIES, feed_of
-from orbitlens.order.checks import AuditError, verify
+from orbitlens.order.checks import verify
 from orbitlens.order.permutations import shuffles
-from orbitlens.order.subject import (
-    Cell,
-    image_of_patches,
-    make_subject,
-    patches_of_images,
-    run,
-    run_plain,
-)
+from orbitlens.order.subject import Cell, make_subject, run, run_plain
+from orbitlens.running.images import image_of_patches, patches_of_images
 from symmetry_subjects import BY_NAME, TOWERS, faulty, subject_of, without_positions
 from tiny_models import BERT, Case, build, float64
 

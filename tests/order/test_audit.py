@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from orbitlens.errors import InputError
-from orbitlens.order.audit import AuditOptions, audit
+from orbitlens.errors import AuditError, InputError
 from orbitlens.order.audit_result import Verdict, summary
 from orbitlens.order.blocks import by_position, find_blocks, horizon
-from orbitlens.order.checks import AuditError
 from orbitlens.order.divergence import js_bits
+from orbitlens.order.measuring import measure_order
+from orbitlens.order.options import AuditOptions
 from orbitlens.order.permutations import neighbour_swaps, shuffles
 from orbitlens.order.prefix import can_share, swapped_predictions
 from orbitlens.order.sensitivity import Bench, batches, compare, read_cell
@@ -28,7 +28,7 @@ def with_model(subject, model):
 
 def test_an_audit_of_a_sound_decoder_adds_up():
     subject, items = subject_of("llama", n_samples=8)
-    found = audit(subject, items, AuditOptions(permutations=6))
+    found = measure_order(subject, items, options=AuditOptions(permutations=6))
     values = {name: found.cells[name].mean_js_bits for name in CELLS}
     assert found.verdict is Verdict.ORDERED
     assert values["nope_full"] == found.floor < 1e-9
@@ -46,7 +46,9 @@ def test_an_audit_of_a_sound_decoder_adds_up():
 
 def test_its_json_has_every_field_the_documentation_names():
     subject, items = subject_of("gpt2", n_samples=8)
-    data = json.loads(json.dumps(audit(subject, items, AuditOptions(permutations=3)).to_json()))
+    data = json.loads(
+        json.dumps(measure_order(subject, items, options=AuditOptions(permutations=3)).to_json())
+    )
     assert list(data["cells"]) == CELLS
     for cell in data["cells"].values():
         assert {"mean_js_bits", "low", "high", "max_logit_difference"} <= set(cell)
@@ -60,7 +62,8 @@ def test_its_json_has_every_field_the_documentation_names():
 def test_the_same_seed_gives_the_same_audit():
     subject, items = subject_of("gpt2")
     first, second, other = (
-        audit(subject, items, replace(QUICK, seed=seed)).to_json() for seed in (1, 1, 2)
+        measure_order(subject, items, options=replace(QUICK, seed=seed)).to_json()
+        for seed in (1, 1, 2)
     )
     for data in (first, second, other):
         data.pop("cost")
@@ -71,27 +74,31 @@ def test_the_same_seed_gives_the_same_audit():
 def test_an_order_blind_bag_of_words_is_reported_as_one():
     """One causal layer and no positions: the earlier tokens are a set (S2)."""
     subject, items = subject_of("gpt2", n_layers=1)
-    found = audit(with_model(subject, without_positions(subject.model)), items, QUICK)
+    found = measure_order(
+        with_model(subject, without_positions(subject.model)), items, options=QUICK
+    )
     assert found.verdict is Verdict.ONE_LAYER
     assert found.sensitivity < 1e-9
     assert "as a set" in summary(found)
     two, _ = subject_of("gpt2", n_layers=2)
-    deep = audit(with_model(two, without_positions(two.model)), items, QUICK)
+    deep = measure_order(with_model(two, without_positions(two.model)), items, options=QUICK)
     assert deep.verdict is Verdict.ORDERED
     assert (deep.shapley.encoding, deep.shapley.mask) == pytest.approx((0.0, 1.0), abs=1e-6)
 
 
 def test_a_model_of_sets_is_certified_permutation_invariant():
     subject, items = subject_of("roberta")
-    found = audit(with_model(subject, without_positions(subject.model)), items, QUICK)
+    found = measure_order(
+        with_model(subject, without_positions(subject.model)), items, options=QUICK
+    )
     assert found.verdict is Verdict.INVARIANT
     assert "permutation-invariant" in summary(found)
-    assert audit(subject, items, QUICK).verdict is Verdict.ORDERED
+    assert measure_order(subject, items, options=QUICK).verdict is Verdict.ORDERED
 
 
 def test_an_encoder_owes_its_order_to_the_encoding_alone():
     subject, items = subject_of("roberta")
-    found = audit(subject, items, QUICK)
+    found = measure_order(subject, items, options=QUICK)
     assert found.model.own_cell == "pe_full"
     assert (found.shapley.encoding, found.shapley.mask) == (1.0, 0.0)
     assert "All of this model's sense of order" in summary(found)
@@ -99,7 +106,7 @@ def test_an_encoder_owes_its_order_to_the_encoding_alone():
 
 def test_a_model_without_a_head_is_measured_by_its_vector():
     subject, items = subject_of("bert")
-    found = audit(subject, items, QUICK)
+    found = measure_order(subject, items, options=QUICK)
     assert found.cells["pe_full"].mean_js_bits is None
     assert found.cells["pe_full"].mean_relative_change > 1e-3
     assert "% of the output" in summary(found)
@@ -107,7 +114,7 @@ def test_a_model_without_a_head_is_measured_by_its_vector():
 
 def test_patches_of_an_image_are_audited_like_tokens():
     subject, items = subject_of("vit", n_samples=8)
-    found = audit(subject, items, AuditOptions(permutations=4))
+    found = measure_order(subject, items, options=AuditOptions(permutations=4))
     assert found.verdict is Verdict.ORDERED
     assert found.settings.movable == (0, 8)
     assert found.floor < 1e-9
@@ -117,14 +124,14 @@ def test_patches_of_an_image_are_audited_like_tokens():
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])
 def test_both_towers_of_an_encoder_decoder_are_audited(stack):
     subject, items = subject_of("t5", stack)
-    assert audit(subject, items, QUICK).verdict is Verdict.ORDERED
+    assert measure_order(subject, items, options=QUICK).verdict is Verdict.ORDERED
 
 
 def test_what_cannot_be_switched_off_is_said_with_its_reason():
     subject, items = subject_of("falcon-multi-head-alibi")
     eager = subject.model
     eager.config._attn_implementation = "eager"
-    found = audit(make_subject(eager), items, QUICK)
+    found = measure_order(make_subject(eager), items, options=QUICK)
     assert [name for name in CELLS if found.cells[name] is None] == CELLS[1:]
     assert "eager Falcon adds ALiBi twice" in found.not_ablatable["nope_full"]
     assert found.shapley is None
@@ -139,14 +146,14 @@ def test_a_leak_stops_the_audit_before_any_number():
 
     subject, items = faulty("llama", leak)
     with pytest.raises(AuditError, match="self-check failed"):
-        audit(subject, items, QUICK)
+        measure_order(subject, items, options=QUICK)
 
 
 @pytest.mark.parametrize(("n_items", "n_samples"), [(2, 3), (11, 1)])
 def test_inputs_that_are_too_short_or_too_few_are_refused(n_items, n_samples):
     subject, items = subject_of("gpt2")
     with pytest.raises(InputError, match="an audit needs at least"):
-        audit(subject, items[:n_samples, :n_items], QUICK)
+        measure_order(subject, items[:n_samples, :n_items], options=QUICK)
 
 
 # --- how it is measured ----------------------------------------------------------------------

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from orbitlens.reporting.inputs import ReportOptions
 
 from orbitlens.reporting.compact import MOST_BARS
 from orbitlens.reporting.flows import SOME_FLOWS
 from orbitlens.reporting.gather import gather
-from orbitlens.reporting.inputs import ReportOptions
 from orbitlens.reporting.orbits import MOST_PLACES
 from orbitlens.reporting.page import render
 from orbitlens.reporting.spectra import ALL_NUMBERS

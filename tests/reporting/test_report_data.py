@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 import torch
+from orbitlens.reporting.inputs import ReportOptions
 from typer.testing import CliRunner
 
 from orbitlens.cli.app import app
@@ -14,7 +15,6 @@ from orbitlens.reporting import gather as gathering
 from orbitlens.reporting import measured
 from orbitlens.reporting.data import SECTIONS, VERSION, read_report_json
 from orbitlens.reporting.gather import gather
-from orbitlens.reporting.inputs import ReportOptions
 from orbitlens.reporting.orbits import principal_positions, spread_out
 from orbitlens.reporting.page import render
 from small_llama import run

@@ -8,6 +8,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
+from orbitlens.reporting.inputs import ReportOptions
 from typer.testing import CliRunner
 
 import orbitlens
@@ -19,7 +20,6 @@ from orbitlens.flows.system import system_of_heads
 from orbitlens.reporting import export, views
 from orbitlens.reporting.compact import reason
 from orbitlens.reporting.data import SECTIONS
-from orbitlens.reporting.inputs import ReportOptions
 from orbitlens.reporting.page import render
 from orbitlens.reporting.spectra import offsets, spectra, weights_of
 from orbitlens.reporting.words import in_words
@@ -135,15 +135,17 @@ class Texts(HTMLParser):
 @pytest.fixture(scope="module")
 def results(model_folder):
     """Return one result of each kind, from a tiny model."""
-    from orbitlens.order.audit import AuditOptions, audit
-    from orbitlens.order.subject import make_subject
     from orbitlens.reporting.inputs import material
-    from orbitlens.running.loading import load_model
-    from orbitlens.tracing.trace import trace
+
+    from orbitlens.order.api import audit
+    from orbitlens.order.options import AuditOptions
+    from orbitlens.order.subject import make_subject
+    from orbitlens.running.loading import build_module
+    from orbitlens.tracing.api import trace
 
     path = model_folder("gpt2")
     checkpoint = orbitlens.load_checkpoint(path)
-    model, _ = load_model(path)
+    model = build_module(path)
     given = material(model, None, "gpt2", ReportOptions(max_tokens=32, context=8, samples=6))
     found = given.audit()
     subject = make_subject(model, n_front=found.n_front, n_after_query=found.n_after_query)

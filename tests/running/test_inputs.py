@@ -7,18 +7,10 @@ import pytest
 import torch
 
 from orbitlens.errors import InputError
-from orbitlens.running.inputs import (
-    PIECE,
-    Limits,
-    id_batches,
-    image_batches,
-    parse_ids,
-    read_images,
-    read_text,
-    shuffled,
-    text_contexts,
-)
-from orbitlens.running.texts import special_tokens
+from orbitlens.running.batches import Limits, id_batches, image_batches, shuffled, text_contexts
+from orbitlens.running.images import read_images
+from orbitlens.running.inputs import parse_ids
+from orbitlens.running.texts import PIECE, read_text, special_tokens
 
 LIMITS = Limits(context=6, batch=2, max_tokens=1000)
 

@@ -14,7 +14,8 @@ from safetensors.torch import load_file, save_file
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.errors import CheckpointError, InputError
 from orbitlens.heads.layers import load_layer
-from orbitlens.scanning.headmap import ScanOptions, resolve_device, scan
+from orbitlens.scanning.api import resolve_device, scan
+from orbitlens.scanning.options import ScanOptions
 from orbitlens.scanning.scan_result import Tendency, plain
 from orbitlens.theory.positional import frequency_energy, maps_in_context, rotary_effect
 from orbitlens.theory.rates import layer_rates, predicted_log_change

@@ -7,36 +7,30 @@ from dataclasses import fields, replace
 import pytest
 import torch
 
-from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.checkpoint.zoo import zoo_path
 from orbitlens.errors import InputError
-from orbitlens.orbit.by_hand import induction_by_hand
-from orbitlens.running.inputs import Limits, id_batches, read_text, text_contexts
-from orbitlens.running.loading import fresh_twin, load_model
+from orbitlens.lab.by_hand import induction_by_hand
+from orbitlens.running.batches import Limits, batches_of
+from orbitlens.running.inputs import inputs_of
+from orbitlens.running.loading import build_module
+from orbitlens.running.model import load
 from orbitlens.scanning.scan_result import plain
 from orbitlens.tracing.margins import SelectionSums
 from orbitlens.tracing.mechanism_result import THRESHOLDS, HeadScores, findings, in_words
-from orbitlens.tracing.mechanisms import MechanismOptions, Subject, mechanisms
+from orbitlens.tracing.mechanisms import MechanismOptions, mechanism_scores
 from tiny_models import CASES
 
 BY_NAME = {case.name: case for case in CASES}
 QUICK = MechanismOptions(n_draws=2, half=12, batch=2)
 
 
-def subject(folder, model=None):
-    return Subject(checkpoint=load_checkpoint(folder), model=model or load_model(folder)[0])
+subject = load
 
 
 @pytest.fixture
-def twin_of(tmp_path_factory):
+def twin_of():
     """Return a function from a folder and a seed to an untrained model of its config."""
-
-    def make(folder, seed=0):
-        home = tmp_path_factory.mktemp("twin")
-        fresh_twin(folder, seed=seed).save_pretrained(home)
-        return subject(home)
-
-    return make
+    return lambda folder, seed=0: load(folder).twin(seed)
 
 
 def ids(n_contexts=4, n_tokens=12, least=3, most=39):
@@ -74,7 +68,7 @@ def by_hand(tmp_path):
 
 def test_an_induction_head_built_by_hand_is_found_with_its_exact_score(by_hand, twin_of):
     folder = by_hand(copies=True)
-    found = mechanisms(subject(folder), twin_of(folder), batches, options=QUICK)
+    found = mechanism_scores(subject(folder), twin_of(folder), batches, options=QUICK)
     copier, matcher = found.heads
     # The second token's token in front is the first token, and so is the first's own: it looks at
     # both, half each; every other row is exact.
@@ -97,7 +91,7 @@ def test_an_induction_head_built_by_hand_is_found_with_its_exact_score(by_hand, 
 
 def test_without_the_copying_layer_no_induction_is_found(by_hand, twin_of):
     folder = by_hand(copies=False)
-    found = mechanisms(subject(folder), twin_of(folder), batches, options=QUICK)
+    found = mechanism_scores(subject(folder), twin_of(folder), batches, options=QUICK)
     assert found.heads[1].induction == pytest.approx(0.0, abs=1e-9)
     assert found.heads[1].repeated == pytest.approx(found.repetition.chance, rel=1e-6)
     assert found.finding("induction").heads == ()
@@ -113,7 +107,7 @@ def test_without_the_copying_layer_no_induction_is_found(by_hand, twin_of):
 @pytest.mark.parametrize("name", ["llama-grouped", "bloom", "qwen3"])
 def test_an_untrained_model_never_stands_out_from_its_twin(model_folder, twin_of, name):
     folder = model_folder(name)
-    found = mechanisms(twin_of(folder, 1), twin_of(folder, 2), batches, options=QUICK)
+    found = mechanism_scores(twin_of(folder, 1), twin_of(folder, 2), batches, options=QUICK)
     assert {result.score for result in found.findings} == set(THRESHOLDS)
     assert [result.heads for result in found.findings] == [()] * len(THRESHOLDS)
     assert max(head.induction for head in found.heads) < 0.1
@@ -141,7 +135,7 @@ FAMILIES = {  # with a part of what is in the way of induction
 @pytest.mark.parametrize(("name", "why"), FAMILIES.items())
 def test_every_kind_of_model_is_scored_or_told_why_not(model_folder, name, why):
     one = subject(model_folder(name))
-    found = mechanisms(one, one, lambda: inputs(name), options=QUICK)
+    found = mechanism_scores(one, one, lambda: inputs(name), options=QUICK)
     stacks = one.checkpoint.architecture.stacks
     assert len(found.heads) == sum(spec.n_heads for stack in stacks for spec in stack.layers)
     assert found.max_attention_error < 1e-4
@@ -162,8 +156,8 @@ def test_every_kind_of_model_is_scored_or_told_why_not(model_folder, name, why):
 
 def test_scores_equal_those_of_the_models_own_attention(model_folder):
     folder = model_folder("llama-grouped")
-    eager = load_model(folder, attention="eager")[0]
-    found = mechanisms(subject(folder), subject(folder), batches, options=QUICK)
+    eager = build_module(folder, attention="eager")
+    found = mechanism_scores(subject(folder), subject(folder), batches, options=QUICK)
     with torch.no_grad():
         patterns = eager(ids(), output_attentions=True).attentions
     for layer, pattern in enumerate(patterns):
@@ -178,15 +172,15 @@ def test_scores_equal_those_of_the_models_own_attention(model_folder):
 
 def test_batch_size_and_padding_change_nothing(model_folder):
     one = subject(model_folder("llama-grouped"))
-    single = mechanisms(one, one, lambda: batches(1), options=QUICK)
-    many = mechanisms(one, one, lambda: batches(4), options=replace(QUICK, batch=1))
+    single = mechanism_scores(one, one, lambda: batches(1), options=QUICK)
+    many = mechanism_scores(one, one, lambda: batches(4), options=replace(QUICK, batch=1))
 
     def padded():
         block = torch.cat([ids(), torch.full((4, 5), 2)], dim=1)
         mask = torch.cat([torch.ones(4, 12), torch.zeros(4, 5)], dim=1).long()
         return [{"input_ids": block, "attention_mask": mask}]
 
-    behind = mechanisms(one, one, padded, options=QUICK)
+    behind = mechanism_scores(one, one, padded, options=QUICK)
     assert single.n_contexts == many.n_contexts == behind.n_contexts == 4
     for a, b, c in zip(single.heads, many.heads, behind.heads, strict=True):
         for score in THRESHOLDS:
@@ -196,10 +190,10 @@ def test_batch_size_and_padding_change_nothing(model_folder):
 
 def test_half_precision_scores_are_near_those_of_float32(model_folder):
     folder = model_folder("llama-grouped")
-    half = subject(folder, load_model(folder, dtype=torch.bfloat16)[0])
-    rough = mechanisms(half, half, batches, options=QUICK)
+    half = load(folder, dtype=torch.bfloat16)
+    rough = mechanism_scores(half, half, batches, options=QUICK)
     whole = subject(folder)
-    exact = mechanisms(whole, whole, batches, options=QUICK)
+    exact = mechanism_scores(whole, whole, batches, options=QUICK)
     for a, b in zip(rough.heads, exact.heads, strict=True):
         assert a.saturation == pytest.approx(b.saturation, abs=0.05)
         assert a.induction == pytest.approx(b.induction, abs=0.05)
@@ -208,12 +202,12 @@ def test_half_precision_scores_are_near_those_of_float32(model_folder):
 def test_text_without_a_context_is_refused(model_folder):
     one = subject(model_folder("gpt2"))
     with pytest.raises(InputError, match="too short"):
-        mechanisms(one, one, lambda: [])
+        mechanism_scores(one, one, lambda: [])
 
 
 def test_a_head_is_found_only_above_the_twins_largest_by_the_threshold(by_hand, twin_of):
     folder = by_hand(copies=True)
-    heads = mechanisms(subject(folder), twin_of(folder), batches, options=QUICK).heads
+    heads = mechanism_scores(subject(folder), twin_of(folder), batches, options=QUICK).heads
     step = THRESHOLDS["induction"]
     at = [replace(h, twin=replace(h.twin, induction=heads[1].induction - step)) for h in heads]
     above = [
@@ -227,16 +221,13 @@ def test_a_head_is_found_only_above_the_twins_largest_by_the_threshold(by_hand, 
 
 
 def on_passage(folder, twin_of):
-    model, tokenizer = load_model(folder)
+    model = load(folder)
     limits = Limits(context=64, batch=8, max_tokens=1000)
 
     def texts():
-        contexts = text_contexts(read_text(None), tokenizer, limits)
-        return id_batches(contexts, limits, vocabulary=model.config.vocab_size, positions=None)
+        return batches_of(model, inputs_of(model, None), limits)
 
-    return mechanisms(
-        subject(folder, model), twin_of(folder), texts, tokenizer=tokenizer, options=QUICK
-    )
+    return mechanism_scores(model, twin_of(folder), texts, options=QUICK)
 
 
 def test_the_untrained_twin_of_a_zoo_model_scores_low(twin_of):

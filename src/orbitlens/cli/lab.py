@@ -1,6 +1,5 @@
 """The commands `orbitlens train` and `orbitlens sweep`: small models, trained and compared."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -13,6 +12,7 @@ from orbitlens.cli.output import (
     JsonOption,
     WorkersOption,
     progress_bar,
+    silence_transformers,
     stderr,
     stdout,
     write_json,
@@ -183,16 +183,12 @@ def _title(settings: dict[str, Any]) -> str:
 
 
 def _needs_lab() -> None:
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
     try:
-        import transformers  # noqa: F401
+        silence_transformers()
     except ImportError as error:
         raise MissingPackageError(
             "the lab needs transformers: pip install 'orbitlens[lab]'"
         ) from error
-    from orbitlens.running.loading import quiet_transformers
-
-    quiet_transformers()
 
 
 def _dim(text: str) -> Any:  # noqa: ANN401 - a Text, imported late

@@ -16,9 +16,9 @@ from orbitlens.errors import InputError
 from orbitlens.files import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
 JsonOption = Annotated[
     Path | None,
@@ -31,26 +31,6 @@ WorkersOption = Annotated[
 ClusterOption = Annotated[
     str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler to run on instead.")
 ]
-NormaliseOption = Annotated[
-    str, typer.Option(metavar="MEAN,STD", help="Of grey levels divided by 255.")
-]
-
-
-def mean_std(text: str) -> tuple[float, float]:
-    """Read what `NormaliseOption` takes.
-
-    Raises:
-        InputError: not two numbers, or the second is not positive.
-    """
-    try:
-        mean, std = (float(part) for part in text.split(","))
-    except ValueError as error:
-        raise InputError(
-            f"--normalise {text!r}: expected two numbers, such as 0.1307,0.3081."
-        ) from error
-    if not std > 0:
-        raise InputError(f"--normalise {text!r}: the second number must be positive.")
-    return mean, std
 
 
 def write_json(data: dict[str, Any], file: Path) -> None:
@@ -66,6 +46,27 @@ def write_json(data: dict[str, Any], file: Path) -> None:
             write_whole(file.resolve(), (text + "\n").encode())
     except OSError as error:
         raise InputError(f"{file}: the result cannot be written ({error}).") from error
+
+
+def show(
+    result: Any,  # noqa: ANN401 - any result
+    view: "Callable[[Any, Console], Iterator[RenderableType]]",
+    *,
+    json_file: Path | None = None,
+    written: "Iterable[str]" = (),
+) -> None:
+    """Print a result, or write it as JSON; `-` for the file prints nothing else."""
+    lines = list(written)
+    if json_file is not None:
+        write_json(result.to_json(), json_file)
+        if str(json_file) == "-":
+            return
+        lines.insert(0, f"JSON written to {json_file}")
+    console = stdout()
+    for part in view(result, console):
+        console.print(part)
+    for line in lines:
+        console.print(line, style="dim", markup=False, highlight=False)
 
 
 def replace_file(file: Path, text: str) -> None:
@@ -96,7 +97,7 @@ def stderr() -> "Console":
 
 
 @contextmanager
-def progress_bar(what: str) -> "Iterator[Callable[[int, int], None]]":
+def progress_bar(what: str) -> "Iterator[Callable[[int, int | None], None]]":
     """Show a bar on stderr while work goes on; nothing at all where stderr is not a terminal."""
     from rich.progress import Progress
 
@@ -104,7 +105,7 @@ def progress_bar(what: str) -> "Iterator[Callable[[int, int], None]]":
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=None)
 
-        def report(done: int, total: int) -> None:
+        def report(done: int, total: int | None) -> None:
             bar.update(task, completed=done, total=total)
 
         yield report
@@ -113,3 +114,11 @@ def progress_bar(what: str) -> "Iterator[Callable[[int, int], None]]":
 def is_number(text: str) -> bool:
     """Say whether `text` is a whole number of a size that layers and heads have."""
     return re.fullmatch("[0-9]{1,5}", text.strip()) is not None
+
+
+def silence_transformers() -> None:
+    """Keep transformers' bars and notices off the terminal for as long as the command runs."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()

@@ -6,22 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orbitlens.cli.output import (
-    JsonOption,
-    NormaliseOption,
-    mean_std,
-    replace_file,
-    stderr,
-    stdout,
-    write_json,
-)
+from orbitlens.cli.inputs import NormaliseOption, PickleOption, TokensOption, mean_std, token_ids
+from orbitlens.cli.output import JsonOption, replace_file, stderr, stdout, write_json
 from orbitlens.errors import InputError
 
 if TYPE_CHECKING:
-    from orbitlens.reporting.inputs import ReportOptions
+    from collections.abc import Sequence
+
+    from orbitlens.reporting.material import Given
+    from orbitlens.reporting.options import ReportOptions
 
 
-def report(
+def command(
     models: Annotated[
         list[str] | None,
         typer.Argument(metavar="[MODEL]...", help="Folders of models, or names (zoo, hub)."),
@@ -47,10 +43,7 @@ def report(
         Path | None,
         typer.Option(metavar="FILE", help="Images for vision models: .npy, or MNIST's own (.gz)."),
     ] = None,
-    tokens: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Ids, one context a line: models without tokenizer."),
-    ] = None,
+    tokens: TokensOption = None,
     normalise: NormaliseOption = "0.5,0.5",
     max_tokens: Annotated[int, typer.Option(metavar="N", help="Tokens to run.")] = 2048,
     context: Annotated[int, typer.Option(metavar="N", help="Tokens a context.")] = 64,
@@ -65,6 +58,7 @@ def report(
         typer.Option(metavar="N", help="Runs of each control (untrained, shuffled); 0: none."),
     ] = 3,
     seed: Annotated[int, typer.Option(metavar="S", help="Seed of all that is random.")] = 0,
+    allow_pickle: PickleOption = False,
 ) -> None:
     """Write one offline HTML file: heads, depth, agreement, orbits, order, and how sure that is.
 
@@ -92,13 +86,13 @@ def report(
         ):
             if value < least:
                 raise InputError(f"{name} {value}: expected at least {least}.")
-        _check_inputs({"--text": text, "--images": images, "--tokens": tokens})
-        from orbitlens.reporting.inputs import ReportOptions
+        _check_inputs({"--text": text, "--images": images})
+        from orbitlens.reporting.material import Given
+        from orbitlens.reporting.options import ReportOptions
+        from orbitlens.running.images import ImageFile
+        from orbitlens.running.model import load
 
         options = ReportOptions(
-            text=text,
-            images=images,
-            tokens=tokens,
             normalise=mean_std(normalise),
             max_tokens=max_tokens,
             context=context,
@@ -108,7 +102,13 @@ def report(
             controls=controls,
             seed=seed,
         )
-        found = _gather(models or [], options)
+        given = Given(
+            text=text,
+            images=None if images is None else ImageFile(images),
+            tokens=None if tokens is None else token_ids(tokens),
+        )
+        opened = [load(model, allow_pickle=allow_pickle) for model in models or []]
+        found = _gather(opened, options, given)
     page = render(found)
     if json_file is not None:
         write_json(found, json_file)
@@ -120,8 +120,8 @@ def report(
 
 def write_demo_report(made: Path, out: Path) -> None:
     """Write the report that a demo shows, and say where it is; `made` is the model of the demo."""
-    from orbitlens.cli.demo import demo_models
-    from orbitlens.reporting.inputs import ReportOptions
+    from orbitlens.cli.demo_model import demo_models
+    from orbitlens.reporting.options import ReportOptions
     from orbitlens.reporting.page import render
 
     _check_target(out)
@@ -168,17 +168,16 @@ def _export(found: dict[str, Any], csv: Path | None, png: Path | None) -> None:
         write_png(found, png)
 
 
-def _gather(models: list[str], options: "ReportOptions") -> dict[str, Any]:
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+def _gather(
+    models: "Sequence[Any]", options: "ReportOptions", given: "Given | None" = None
+) -> dict[str, Any]:
     from orbitlens.reporting.gather import gather
-    from orbitlens.running.loading import quiet_transformers
 
-    quiet_transformers()
     console = stderr()
     if not console.is_terminal:
-        return gather(models, options).to_json()
+        return gather(models, options, given=given).to_json()
     with console.status("starting") as status:
-        return gather(models, options, step=lambda what: status.update(what)).to_json()
+        return gather(models, options, given=given, step=lambda what: status.update(what)).to_json()
 
 
 def _say(found: dict[str, Any], out: Path, n_bytes: int) -> None:

@@ -6,10 +6,11 @@ correlations; then sets of tokens near the target in a graph are masked until th
 changes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -20,8 +21,11 @@ from orbitlens.explaining.graph import (
     correlation_of,
     graph_of_attention,
 )
+from orbitlens.explaining.question import Inputs, Scores, question_of
 from orbitlens.explaining.search import TokenSet, first_change, graph_order
-from orbitlens.explaining.subject import Inputs, Scores, subject_of
+from orbitlens.running.inputs import as_contexts, needs_tokenizer
+from orbitlens.running.loading import eager_attention, threads_for
+from orbitlens.running.model import Model, load
 
 CAVEATS = (
     "Attention need not be a structural equation model. The graph is what tests of partial "
@@ -62,6 +66,66 @@ class ExplainOptions:
 
 
 def explain(
+    model: Any,  # noqa: ANN401 - a `Model`, or what `load` takes
+    text: Any,  # noqa: ANN401
+    *,
+    target: int | None = None,
+    alpha: float = 0.01,
+    samples: int | None = None,
+    options: ExplainOptions | None = None,
+) -> Explanation:
+    """Return the graphs behind a prediction and a small set of tokens whose masking changes it.
+
+    Args:
+        model: an encoder: a `Model`, or anything `load` takes.
+        text: one sequence: a string, token ids, or what a tokenizer returns.
+        target: the position asked about; by default that of the mask token, else the first token,
+            where classifiers read their answer.
+        alpha: level of the independence tests.
+        samples: how many observations attention is taken to come from; by default the width.
+        options: the mask token, how to read a prediction, tokens that stay, limits. By default the
+            tokenizer's mask token, where the model fills masks, and its special tokens stay.
+
+    Raises:
+        InputError: the model or the input is not of a kind that can be explained.
+        MissingPackageError: causal-learn is not installed.
+    """
+    opened = load(model).running
+    inputs = _one_sequence(opened, text)
+    chosen = options or _usual_options(opened, inputs)
+    module = opened.module
+    with threads_for(opened.n_parameters), opened.evaluating(), eager_attention(module):
+        return explain_prediction(
+            module, inputs, target=target, alpha=alpha, samples=samples, options=chosen
+        )
+
+
+def _one_sequence(model: Model, text: Any) -> Inputs:  # noqa: ANN401
+    if isinstance(text, str):
+        needs_tokenizer(model)
+        assert model.tokenizer is not None
+        encoded: Inputs = model.tokenizer(text, return_tensors="pt")
+        return encoded
+    if isinstance(text, Mapping):
+        return text
+    contexts = as_contexts(text)
+    if len(contexts) != 1:
+        raise InputError(f"{len(contexts)} sequences were given; one is explained at a time.")
+    return torch.tensor(contexts)
+
+
+def _usual_options(model: Model, inputs: Inputs) -> ExplainOptions:
+    tokenizer = model.tokenizer
+    if tokenizer is None:
+        return ExplainOptions()
+    ids = inputs["input_ids"] if isinstance(inputs, Mapping) else inputs
+    special = set(tokenizer.all_special_ids) - {tokenizer.mask_token_id}
+    fixed = [place for place, token in enumerate(ids[0].tolist()) if token in special]
+    fills_masks = type(model.module).__name__.endswith("ForMaskedLM")
+    return ExplainOptions(mask_id=tokenizer.mask_token_id if fills_masks else None, fixed=fixed)
+
+
+def explain_prediction(
     model: Any,  # noqa: ANN401 - a model of transformers, or of the lab
     inputs: Inputs,
     *,
@@ -70,7 +134,7 @@ def explain(
     samples: int | None = None,
     options: ExplainOptions | None = None,
 ) -> Explanation:
-    """Return the graphs behind a prediction and a small set of tokens whose masking changes it.
+    """Return the explanation of one prediction of a module; `explain` is the way in.
 
     Args:
         model: an encoder in evaluation mode that returns attention (attn_implementation="eager").
@@ -86,19 +150,19 @@ def explain(
         MissingPackageError: causal-learn is not installed.
     """
     options = options or ExplainOptions()
-    subject = subject_of(
+    question = question_of(
         model, inputs, target=target, mask_id=options.mask_id, scores=options.scores
     )
-    _check_fixed(options.fixed, len(subject.ids))
-    prediction, place = subject.prediction(), subject.target
-    attention = subject.attention(prediction)
+    _check_fixed(options.fixed, len(question.ids))
+    prediction, place = question.prediction(), question.target
+    attention = question.attention(prediction)
     samples = int(model.config.hidden_size) if samples is None else samples
     nodes = nearest_tokens(attention, place, options.max_nodes)
     graphs, notes = graphs_of_heads(attention, samples, alpha, nodes=nodes)
     answers = [prediction]
 
     def changes(chosen: TokenSet) -> bool:
-        answers.append(subject.prediction(chosen))
+        answers.append(question.prediction(chosen))
         return answers[-1] != prediction
 
     sets = graph_order(
@@ -117,7 +181,7 @@ def explain(
         calls=search.tried + 2,
         samples=samples,
         alpha=alpha,
-        caveats=(*CAVEATS, *notes, *_particular(len(nodes), len(subject.ids), search.tokens)),
+        caveats=(*CAVEATS, *notes, *_particular(len(nodes), len(question.ids), search.tokens)),
     )
 
 

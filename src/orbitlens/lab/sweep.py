@@ -85,8 +85,8 @@ def run_sweep(
 
 def run_one(config: RunConfig, folder: Path) -> dict[str, Any]:
     """Train one run, in a process of its own; what comes back is plain data."""
-    quiet_transformers()
-    return train(config, folder).to_json()
+    with quiet_transformers():
+        return train(config, folder).to_json()
 
 
 class _Runs:

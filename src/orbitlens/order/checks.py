@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from orbitlens.errors import OrbitlensError
+from orbitlens.errors import AuditError
 from orbitlens.families.feed import Kind
 from orbitlens.order.permutations import shuffles
 from orbitlens.order.subject import Cell, Subject, run, run_plain
@@ -20,10 +20,6 @@ STILL = 2e-5  # relative change up to which an output counts as unmoved (float32
 INVARIANT = 1e-4  # relative change under permutations up to which a model counts as order-blind
 N_PROBED = 4  # inputs that probes use
 N_SHUFFLES = 8
-
-
-class AuditError(OrbitlensError):
-    """A probe found a cell that is not what it should be, so its numbers would mean nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,7 @@ from torch import Tensor
 from orbitlens.errors import InputError
 from orbitlens.families.feed import Encoding, Feed, Kind
 from orbitlens.families.registry import feed_of
+from orbitlens.running.images import image_of_patches
 from orbitlens.running.switches import (
     constant_bias,
     constant_patch_positions,
@@ -320,27 +321,3 @@ def _prediction(subject: Subject, output: Any) -> Tensor:  # noqa: ANN401
         return logits
     at = subject.query if subject.feed.kind is not Kind.SEQ2SEQ_ENCODER else -1
     return logits[:, at if logits.shape[1] > 1 else 0]
-
-
-# --- images ----------------------------------------------------------------------------------
-
-
-def patches_of_images(
-    images: Float[Tensor, "batch channels height width"], patch: int
-) -> Float[Tensor, "batch items channels patch patch"]:
-    """Cut images into patches, row by row."""
-    batch, channels, height, width = images.shape
-    if height % patch or width % patch:
-        raise InputError(f"images of {height} x {width} do not cut into patches of {patch}.")
-    cut = images.unfold(2, patch, patch).unfold(3, patch, patch)
-    return cut.permute(0, 2, 3, 1, 4, 5).reshape(batch, -1, channels, patch, patch)
-
-
-def image_of_patches(
-    patches: Float[Tensor, "batch items channels patch patch"],
-) -> Float[Tensor, "batch channels height width"]:
-    """Put patches of square images together again, row by row."""
-    batch, n_items, channels, patch, _ = patches.shape
-    side = round(n_items**0.5)
-    grid = patches.reshape(batch, side, side, channels, patch, patch)
-    return grid.permute(0, 3, 1, 4, 2, 5).reshape(batch, channels, side * patch, side * patch)

@@ -1,20 +1,19 @@
 """Simulated flows of single heads, as frames that a page plays.
 
-Enters: a checkpoint and its scan. Leaves: a `FlowFrames` for each head that is drawn: all of a
+Enters: a model and its scan. Leaves: a `FlowFrames` for each head that is drawn: all of a
 small model, and those that gather and spread most of a large one. Heads with the same weights are
 simulated once.
 """
 
-from orbitlens.checkpoint.opened import Checkpoint
 from orbitlens.draw.flow_picture import flow_picture
 from orbitlens.flows.integrate import SimulationOptions, simulate
 from orbitlens.flows.predict import predict
 from orbitlens.flows.setup import Setup, build
 from orbitlens.flows.system import system_of_heads
-from orbitlens.heads.layers import load_layer
 from orbitlens.reporting.data import FlowFrames
-from orbitlens.reporting.inputs import ReportOptions
+from orbitlens.reporting.options import ReportOptions
 from orbitlens.reporting.spectra import MANY_HEADS, weights_of
+from orbitlens.running.model import Model
 from orbitlens.scanning.scan_result import HeadScan, LayerScan, Scan
 from orbitlens.theory.maps import HeadMaps
 
@@ -26,11 +25,9 @@ FLOW_FRAMES = 25
 FLOW_STEPS = 400  # of the integrator; a flow that is stiffer than that is shown as far as it got
 
 
-def chosen_heads(
-    checkpoint: Checkpoint, found: Scan, asked: int | None
-) -> list[tuple[LayerScan, HeadScan]]:
+def chosen_heads(model: Model, found: Scan, asked: int | None) -> list[tuple[LayerScan, HeadScan]]:
     """Return the heads to simulate: all, or those at both ends of the expansion index."""
-    first = {stack.name: weights_of(stack) for stack in checkpoint.architecture.stacks}
+    first = {stack.name: weights_of(stack) for stack in model.architecture.stacks}
     own = [pair for pair in found.heads() if first[pair[0].stack][pair[0].layer] == pair[0].layer]
     most = asked if asked is not None else SOME_FLOWS if len(own) > MANY_HEADS else MOST_FLOWS
     ranked = sorted(own, key=lambda pair: pair[1].expansion_index)
@@ -39,16 +36,14 @@ def chosen_heads(
     return ranked[:n_low] + ranked[len(ranked) - n_high :]
 
 
-def flow_frames(
-    checkpoint: Checkpoint, place: tuple[str, int, int], options: ReportOptions
-) -> FlowFrames:
+def flow_frames(model: Model, place: tuple[str, int, int], options: ReportOptions) -> FlowFrames:
     """Simulate one head by itself, repeated at every depth.
 
     Raises:
         InputError: the simulator has no field for such a head.
     """
     stack, layer, number = place
-    head = load_layer(checkpoint, layer, stack=stack).head(number)
+    head = model.head(layer, number, stack=stack)
     speed = HeadMaps.of(head).speed_limit  # no token grows faster than exp(speed t)
     until = options.flow_growth / speed if speed > 0 else 1.0
     setup = Setup(n_tokens=FLOW_TOKENS, until=until, rtol=1e-4, seed=options.seed)

@@ -1,80 +1,82 @@
 """Models -> ReportData: run scan, trace, audit and simulations; what fails is said, not fatal.
 
-Enters: the paths of models and `ReportOptions`. Leaves: `ReportData`. A path that is no model
+Enters: models, inputs and `ReportOptions`. Leaves: `ReportData`. A path that is no model
 raises; a part that a model does not allow is None, with its reason in `missing`.
 """
 
 import platform
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from orbitlens.checkpoint.load import load_checkpoint
-from orbitlens.checkpoint.opened import Checkpoint
 from orbitlens.errors import InputError
 from orbitlens.families.architecture import Position
-from orbitlens.order.audit import AuditOptions, audit
+from orbitlens.order.api import audit
 from orbitlens.order.audit_result import Audit
-from orbitlens.order.subject import make_subject
+from orbitlens.order.options import AuditOptions
 from orbitlens.reporting.compact import brief, brief_control, fold_reasons
 from orbitlens.reporting.data import FlowFrames, ModelReport, ReportData
 from orbitlens.reporting.flows import WIDEST_FLOW, chosen_heads, flow_frames
-from orbitlens.reporting.inputs import Material, ReportOptions, material
+from orbitlens.reporting.material import Given, Material, material
 from orbitlens.reporting.measured import Measured, Parts, Step
+from orbitlens.reporting.options import ReportOptions
 from orbitlens.reporting.spectra import spectra, weights_of
 from orbitlens.reporting.words import in_words
-from orbitlens.running.loading import load_model, threads_for
-from orbitlens.scanning.headmap import ScanOptions, scan
+from orbitlens.running.loading import threads_for
+from orbitlens.running.model import Model, load
+from orbitlens.running.samples import USUAL_LENGTH
+from orbitlens.scanning.api import scan
+from orbitlens.scanning.options import ScanOptions
 from orbitlens.scanning.scan_result import Scan
 
 
 def gather(
-    paths: Sequence[str], options: ReportOptions | None = None, *, step: Step | None = None
+    models: Sequence[Any],
+    options: ReportOptions | None = None,
+    *,
+    given: Given | None = None,
+    step: Step | None = None,
 ) -> ReportData:
     """Run everything on every model.
 
     Args:
-        paths: of models.
-        options: how much to compute, and on what.
+        models: each a `Model`, or anything `load` takes.
+        options: how much to compute.
+        given: what to run the models on.
         step: called with what is about to be done.
 
     Raises:
-        OrbitlensError: a path is no model.
+        OrbitlensError: one of them is no model.
     """
-    chosen = options or ReportOptions()
-    if not paths:
-        raise InputError("no model was given. Expected the folder of at least one.")
-    checkpoints = [load_checkpoint(path) for path in paths]  # complains before anything runs
-    names = _names([checkpoint.path for checkpoint in checkpoints])
+    chosen, inputs = options or ReportOptions(), given or Given()
+    inputs.check()
+    if not models:
+        raise InputError("no model was given. Expected at least one.")
+    opened = [load(model) for model in models]  # complains before anything runs
+    names = _names([model.name for model in opened])
     say = step or (lambda what: None)
-    models = []
-    for checkpoint, name in zip(checkpoints, names, strict=True):
-        with threads_for(checkpoint.n_parameters):
-            models.append(_gather_model(checkpoint, name, chosen, partial(_say, say, name)))
-    return ReportData(models=tuple(models), settings=_settings(chosen), versions=_versions())
+    reports = []
+    for model, name in zip(opened, names, strict=True):
+        with threads_for(model.n_parameters):
+            reports.append(_gather_model(model, name, inputs, chosen, partial(_say, say, name)))
+    settings = inputs.names() | _settings(chosen)
+    return ReportData(models=tuple(reports), settings=settings, versions=_versions())
 
 
 def _say(say: Step, name: str, what: str) -> None:
     say(f"{name}: {what}")
 
 
-def _names(paths: Sequence[str]) -> list[str]:
-    """Return short names that differ."""
-    short = [Path(path).name for path in paths]
-    return [name if short.count(name) == 1 else f"{name} ({k + 1})" for k, name in enumerate(short)]
+def _names(names: Sequence[str]) -> list[str]:
+    """Return names that differ."""
+    return [name if names.count(name) == 1 else f"{name} ({k + 1})" for k, name in enumerate(names)]
 
 
 def _settings(options: ReportOptions) -> dict[str, Any]:
-    files = {
-        name: value.name if value else None
-        for name in ("text", "images", "tokens")
-        for value in [getattr(options, name)]
-    }
     numbers = ("max_tokens", "context", "samples", "permutations", "flows", "controls", "seed")
-    return {**files, **{name: getattr(options, name) for name in numbers}}
+    return {name: getattr(options, name) for name in numbers}
 
 
 def _versions() -> dict[str, str]:
@@ -88,37 +90,26 @@ def _versions() -> dict[str, str]:
 
 
 def _gather_model(
-    checkpoint: Checkpoint, name: str, options: ReportOptions, step: Step
+    model: Model, name: str, inputs: Given, options: ReportOptions, step: Step
 ) -> ModelReport:
     parts = Parts(step)
-    shared = {stack.name: weights_of(stack) for stack in checkpoint.architecture.stacks}
-    running, tokenizer = parts.attempt("model", "loading", lambda: load_model(checkpoint.path)) or (
-        None,
-        None,
-    )
+    shared = {stack.name: weights_of(stack) for stack in model.architecture.stacks}
     given = None
-    if running is not None:
-        family = checkpoint.architecture.family
-        given = parts.attempt(
-            "model", "reading inputs", lambda: material(running, tokenizer, family, options)
-        )
+    if parts.attempt("model", "loading", lambda: model.module) is not None:
+        given = parts.attempt("model", "reading inputs", lambda: material(model, inputs, options))
     why = parts.missing.get("model", "")
-    measured = Measured(checkpoint, running, given, options, parts)
+    measured = Measured(given, options, parts)
     trace = measured.trace()
     scanned = parts.attempt(
-        "scan", "scanning", lambda: scan(checkpoint, _scan_options(checkpoint, options, measured))
+        "scan", "scanning", lambda: scan(model, _scan_options(model, options, measured))
     )
     audited = None
     if given is not None:
-        audited = parts.attempt(
-            "audit", "auditing", lambda: _audit(checkpoint, given, name, options)
-        )
+        audited = parts.attempt("audit", "auditing", lambda: _audit(given, options))
     if given is None:
         parts.missing |= dict.fromkeys(("trace", "audit", "orbits"), why)
-    flows = _flows(checkpoint, scanned, options, parts)
-    shapes = parts.attempt(
-        "spectra", "computing spectra", lambda: spectra(checkpoint, options.context)
-    )
+    flows = _flows(model, scanned, options, parts)
+    shapes = parts.attempt("spectra", "computing spectra", lambda: spectra(model, options.context))
     shuffled = measured.shuffled
     found, clauses = (None, ()) if scanned is None else fold_reasons(brief(scanned.to_json()))
     return ModelReport(
@@ -135,51 +126,45 @@ def _gather_model(
         weights_of=shared,
         orbits=measured.orbits(),
         missing=parts.missing,
-        notes=given.notes if given is not None else (),
+        notes=given.inputs.notes if given is not None else (),
     )
 
 
-def _scan_options(
-    checkpoint: Checkpoint, options: ReportOptions, measured: Measured
-) -> ScanOptions:
-    rotary = any(s.position is Position.ROTARY for s in checkpoint.architecture.stacks)
+def _scan_options(model: Model, options: ReportOptions, measured: Measured) -> ScanOptions:
+    rotary = any(s.position is Position.ROTARY for s in model.architecture.stacks)
     return ScanOptions(
         context=options.context if rotary else None, covariances=measured.covariances or None
     )
 
 
-def _audit(checkpoint: Checkpoint, given: Material, name: str, options: ReportOptions) -> Audit:
-    inputs = given.audit()
-    model, _ = load_model(checkpoint.path, attention="sdpa")
-    subject = make_subject(model, n_front=inputs.n_front, n_after_query=inputs.n_after_query)
+def _audit(given: Material, options: ReportOptions) -> Audit:
     chosen = AuditOptions(
+        samples=options.samples,
         permutations=options.permutations,
+        length=min(USUAL_LENGTH, given.context) if given.inputs.is_text else None,
         seed=options.seed,
-        path=name,
-        source=inputs.source,
-        notes=inputs.notes,
     )
-    return audit(subject, inputs.items, chosen)
+    return audit(given.model, given.inputs, options=chosen)
 
 
 # --- simulating ------------------------------------------------------------------------------
 
 
 def _flows(
-    checkpoint: Checkpoint, found: Scan | None, options: ReportOptions, parts: Parts
+    model: Model, found: Scan | None, options: ReportOptions, parts: Parts
 ) -> tuple[FlowFrames, ...]:
     if found is None or options.flows == 0:
         parts.missing["flows"] = "there is no scan" if found is None else "none was asked for"
         return ()
-    width = checkpoint.architecture.stacks[0].d_model
+    width = model.architecture.stacks[0].d_model
     if width > WIDEST_FLOW:
         parts.missing["flows"] = f"heads {width} wide; flows are drawn up to {WIDEST_FLOW}"
         return ()
     parts.step("simulating heads")
     flows = []
-    for layer, head in chosen_heads(checkpoint, found, options.flows):
+    for layer, head in chosen_heads(model, found, options.flows):
         try:
-            flows.append(flow_frames(checkpoint, (layer.stack, layer.layer, head.head), options))
+            flows.append(flow_frames(model, (layer.stack, layer.layer, head.head), options))
         except InputError as error:  # one kind of head: the others would fail in the same way
             parts.missing["flows"] = str(error)
             break

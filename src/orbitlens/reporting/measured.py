@@ -4,29 +4,26 @@ Enters: a checkpoint, the running model and its inputs. Leaves: traces, bands of
 and covariances. Controls run a few times with other seeds, so that they have a width.
 """
 
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
-from orbitlens.checkpoint.load import load_checkpoint
-from orbitlens.checkpoint.opened import Checkpoint
 from orbitlens.errors import OrbitlensError
 from orbitlens.reporting.data import Band, Orbits
-from orbitlens.reporting.inputs import Material, ReportOptions
+from orbitlens.reporting.material import BATCH, Material
+from orbitlens.reporting.options import ReportOptions
 from orbitlens.reporting.orbits import orbits
-from orbitlens.running.loading import fresh_twin
-from orbitlens.tracing.trace import Collector, TraceOptions, finish, out_of_memory_explained
+from orbitlens.tracing.api import trace, trace_and_covariances
+from orbitlens.tracing.collector import out_of_memory_explained
+from orbitlens.tracing.options import TraceOptions
 from orbitlens.tracing.trace_result import Trace
 
 KEPT = 512  # tokens a trace keeps whole
 LARGE_MODEL = 50_000_000  # parameters beyond which each control runs once
 PARTS = ("attention", "mlp", "norm")
-NO_MEMORY = (
-    "the machine ran out of memory. Use fewer --max-tokens, a shorter --context or a smaller model."
-)
+NO_MEMORY = "the machine ran out of memory. Use fewer tokens, a shorter context or a smaller model."
 Step = Callable[[str], None]
 Part = TypeVar("Part")
 
@@ -53,17 +50,9 @@ class Parts:
 class Measured:
     """What needs a running model."""
 
-    def __init__(
-        self,
-        checkpoint: Checkpoint,
-        running: Any,  # noqa: ANN401 - a model of transformers
-        given: Material | None,
-        options: ReportOptions,
-        parts: Parts,
-    ) -> None:
+    def __init__(self, given: Material | None, options: ReportOptions, parts: Parts) -> None:
         """Take what all measurements share."""
-        self.checkpoint, self.running, self.given = checkpoint, running, given
-        self.options, self.parts = options, parts
+        self.given, self.options, self.parts = given, options, parts
         self.covariances: dict[tuple[str, int], torch.Tensor] = {}
         self.bands: dict[str, Band] = {}
         self.shuffled: Trace | None = None
@@ -73,49 +62,57 @@ class Measured:
         given = self.given
         if given is None:
             return None
-        found = self.parts.attempt("trace", "tracing", lambda: self._main(given))
-        if found is None:
+        main = self.parts.attempt("trace", "tracing", lambda: self._main(given))
+        if main is None:
             return None
         if self.options.controls < 1:
             self.parts.missing |= dict.fromkeys(("twin", "shuffled"), "controls were not asked for")
-            return found
-        twin = self._control("twin", "tracing untrained twins", self._twin)
-        if given.shuffled is None:
+            return main
+        twin = self._control("twin", "tracing untrained twins", given, self._twin)
+        if not given.can_shuffle:
             self.parts.missing["shuffled"] = "patches of images are not shuffled at the input"
         else:
-            self.shuffled = self._control("shuffled", "tracing shuffled tokens", self._shuffled)
-        return replace(found, twin=twin)
+            self.shuffled = self._control(
+                "shuffled", "tracing shuffled tokens", given, self._shuffled
+            )
+        return replace(main, twin=twin)
+
+    def _options(self, given: Material, seed: int) -> TraceOptions:
+        return TraceOptions(
+            seed=seed,
+            n_kept=KEPT,
+            context=given.context,
+            batch=BATCH,
+            max_tokens=self.options.max_tokens,
+        )
 
     def _main(self, given: Material) -> Trace:
-        options = TraceOptions(seed=self.options.seed, n_kept=KEPT)
-        collector, found = traced(self.checkpoint, self.running, given.batches(), options)
-        for key, value in collector.covariances().items():
+        options = self._options(given, self.options.seed)
+        result, covariances = trace_and_covariances(given.model, given.inputs, options=options)
+        for key, value in covariances.items():
             stack, _, layer = key.rpartition(".")
             self.covariances[stack, int(layer)] = value
-        return found
+        return result
 
-    def _control(self, name: str, what: str, run: Callable[[Material, int], Trace]) -> Trace | None:
+    def _control(
+        self, name: str, what: str, given: Material, run: Callable[[Material, int], Trace]
+    ) -> Trace | None:
         """Run a control with several seeds; return the first run and keep the band of all."""
-        given = self.given
-        assert given is not None
-        runs = 1 if self.checkpoint.n_parameters > LARGE_MODEL else self.options.controls
-        seeds = range(self.options.seed, self.options.seed + runs)
-        found = self.parts.attempt(name, what, lambda: [run(given, seed) for seed in seeds])
-        if not found:
+        n_runs = 1 if given.model.n_parameters > LARGE_MODEL else self.options.controls
+        seeds = range(self.options.seed, self.options.seed + n_runs)
+        runs = self.parts.attempt(name, what, lambda: [run(given, seed) for seed in seeds])
+        if not runs:
             return None
-        self.bands[name] = band(found)
-        return found[0]
+        self.bands[name] = band(runs)
+        return runs[0]
 
     def _twin(self, given: Material, seed: int) -> Trace:
-        with tempfile.TemporaryDirectory(prefix="orbitlens-") as folder:
-            running = fresh_twin(self.checkpoint.path, seed=seed)
-            running.save_pretrained(folder)
-            return traced(load_checkpoint(folder), running, given.batches(), measured_only(seed))[1]
+        options = measured_only(self._options(given, seed))
+        return trace(given.model.twin(seed), given.inputs, options=options)
 
     def _shuffled(self, given: Material, seed: int) -> Trace:
-        assert given.shuffled is not None
-        batches = given.shuffled(seed)
-        return traced(self.checkpoint, self.running, batches, measured_only(seed))[1]
+        options = replace(measured_only(self._options(given, seed)), shuffle=True)
+        return trace(given.model, given.inputs, options=options)
 
     def orbits(self) -> Orbits | None:
         """Return the tokens of the first context in their leading directions."""
@@ -124,27 +121,15 @@ class Measured:
             return None
 
         def work() -> Orbits:
-            batch = given.batches()[0]
-            return orbits(self.checkpoint, self.running, batch, given.token_names(batch))
+            batch = given.first_batch()
+            return orbits(given.model.running, batch, given.token_names(batch))
 
         return self.parts.attempt("orbits", "following tokens", work)
 
 
-def measured_only(seed: int) -> TraceOptions:
+def measured_only(options: TraceOptions) -> TraceOptions:
     """Return options that measure as the main trace does, and predict as little as there is."""
-    return TraceOptions(closures=("plain",), closure="plain", n_kept=KEPT, seed=seed, flow_steps=1)
-
-
-def traced(
-    checkpoint: Checkpoint,
-    running: Any,  # noqa: ANN401
-    batches: Sequence[Any],
-    options: TraceOptions,
-) -> tuple[Collector, Trace]:
-    """Run batches and return the sums and the trace."""
-    collector = Collector(checkpoint, n_kept=options.n_kept)
-    collector.run(running, None, iter(batches), None)
-    return collector, finish(collector, running, options)
+    return replace(options, closures=("plain",), closure="plain", flow_steps=1)
 
 
 def band(runs: Sequence[Trace]) -> Band:

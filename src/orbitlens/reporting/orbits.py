@@ -5,27 +5,25 @@ length), since norms grow with depth and would hide everything else; the three a
 principal directions of all depths together, so that a move on the screen is a move of the token.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from orbitlens.checkpoint.opened import Checkpoint
 from orbitlens.families.architecture import Stack
 from orbitlens.reporting.data import Orbits
 from orbitlens.running.capture import LayerStates, capturing
 from orbitlens.running.inputs import Batch
-from orbitlens.tracing.trace import out_of_memory_explained, with_decoder_inputs
+from orbitlens.running.model import Model
+from orbitlens.tracing.collector import on_device, out_of_memory_explained, with_decoder_inputs
 
 MOST_TOKENS = 64
 MOST_DEPTHS = 40
 MOST_PLACES = 1200  # tokens times depths; deep models show fewer tokens
 
 
-def orbits(checkpoint: Checkpoint, running: Any, batch: Batch, names: list[str]) -> Orbits:  # noqa: ANN401
+def orbits(model: Model, batch: Batch, names: list[str]) -> Orbits:
     """Return the orbits of the first context of a batch, in the model's last stack."""
-    stack = checkpoint.architecture.stacks[-1]
-    states = _states(checkpoint, running, {name: x[:1] for name, x in batch.items()}, stack)
+    stack = model.architecture.stacks[-1]
+    states = _states(model, {name: x[:1] for name, x in batch.items()}, stack)
     depths = spread_out(states.shape[0], MOST_DEPTHS)
     kept = spread_out(states.shape[1], min(MOST_TOKENS, MOST_PLACES // len(depths)))
     positions, explained = principal_positions(states)
@@ -70,7 +68,7 @@ def principal_positions(states: Tensor) -> tuple[Tensor, Tensor]:
     return places.reshape(*unit.shape[:-1], 3), shares
 
 
-def _states(checkpoint: Checkpoint, running: Any, batch: Batch, stack: Stack) -> Tensor:  # noqa: ANN401
+def _states(model: Model, batch: Batch, stack: Stack) -> Tensor:
     found: list[Tensor] = []
 
     def sink(where: Stack, layer: int, states: LayerStates) -> None:
@@ -80,7 +78,11 @@ def _states(checkpoint: Checkpoint, running: Any, batch: Batch, stack: Stack) ->
             found.append(states.before[0].double())
         found.append(states.after[0].double())
 
-    full = with_decoder_inputs(running, batch)
-    with torch.no_grad(), out_of_memory_explained(), capturing(running, checkpoint, sink):
-        running(**full)
+    full = with_decoder_inputs(model.module, batch)
+    with (
+        model.evaluating() as module,
+        out_of_memory_explained(),
+        capturing(module, model.checkpoint, sink),
+    ):
+        module(**on_device(full, next(module.parameters()).device))
     return torch.stack(found)

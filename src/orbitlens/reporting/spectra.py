@@ -1,17 +1,16 @@
 """Spectra of every head, and what a rotary encoding does to its rates by offset.
 
-Enters: a checkpoint. Leaves: a `HeadSpectra` for each head; layers that share their weights are
+Enters: a model. Leaves: a `HeadSpectra` for each head; layers that share their weights are
 read once. Long spectra are thinned evenly, so that a report of a large model stays small.
 """
 
 from collections.abc import Sequence
 
-from orbitlens.checkpoint.opened import Checkpoint
 from orbitlens.families.architecture import Stack
 from orbitlens.heads.head import Head
-from orbitlens.heads.layers import load_layer
 from orbitlens.reporting.data import HeadSpectra
 from orbitlens.reporting.orbits import spread_out
+from orbitlens.running.model import Model
 from orbitlens.theory.maps import HeadMaps
 from orbitlens.theory.positional import maps_at_offset
 from orbitlens.theory.rates import rate_spectrum, rates_of_spectrum
@@ -29,11 +28,11 @@ def weights_of(stack: Stack) -> tuple[int, ...]:
     return tuple(seen.setdefault(key, k) for k, key in enumerate(names))
 
 
-def spectra(checkpoint: Checkpoint, context: int) -> tuple[HeadSpectra, ...]:
+def spectra(model: Model, context: int) -> tuple[HeadSpectra, ...]:
     """Return the spectra of all heads that differ in their weights."""
     places = [
         (stack, layer)
-        for stack in checkpoint.architecture.stacks
+        for stack in model.architecture.stacks
         for layer in sorted(set(weights_of(stack)))
     ]
     n_heads = sum(stack.layers[layer].n_heads for stack, layer in places)
@@ -41,7 +40,7 @@ def spectra(checkpoint: Checkpoint, context: int) -> tuple[HeadSpectra, ...]:
     steps = offsets(context, factor=2 if n_heads <= MANY_HEADS else 4)
     found = []
     for stack, index in places:
-        layer = load_layer(checkpoint, index, stack=stack.name)
+        layer = model.layer(index, stack=stack.name)
         found += [_spectra(stack.name, head, kept, steps) for head in layer]
     return tuple(found)
 

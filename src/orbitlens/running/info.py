@@ -9,6 +9,8 @@ from pathlib import Path
 from orbitlens.checkpoint.opened import Checkpoint
 from orbitlens.families.architecture import Position
 
+UNTELLING = {"model", "models", "checkpoint", "hf", "weights", "output"}  # names of folders
+
 
 @dataclass(frozen=True, kw_only=True)
 class StackInfo:
@@ -97,3 +99,15 @@ def peak_rss_bytes() -> int | None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def display_name(checkpoint: Checkpoint) -> str:
+    """Return what titles call a model: its config's name, else its folder's or its file's.
+
+    A folder called "model" says nothing, so its parent's name is taken.
+    """
+    named = str(checkpoint.config.get("_name_or_path") or "").rstrip("/")
+    path = Path(checkpoint.path)
+    if path.name in UNTELLING and named:
+        return Path(named).name
+    return path.parent.name if path.name in UNTELLING and path.parent.name else path.name

@@ -1,217 +1,281 @@
-"""Text, token ids or images -> batches a model can run.
+"""What a verb was given, sorted out: the one place that decides what inputs mean.
 
-Enters: a file of any size, or numbers. Leaves: an iterator of batches, each a dict of tensors. Text
-is read and tokenised piece by piece and cut into contexts of one length, each with the special
-tokens its tokenizer puts around a text (BERT's [CLS] and [SEP], Llama's <s>). They are tokens like
-the others and are measured with them. No padding arises: what is left at the end and is shorter
-than a context makes a context of its own if it is at least half as long, and is dropped otherwise.
+Enters: a model and a text (string, strings, path), token ids (list, array, tensor), images (array,
+path), batches as a model takes them, or nothing. Leaves: `Inputs`: contexts of text that is
+streamed, ids, images or batches, and a note where inputs had to be made up. `batches.py` makes them
+into whole passes, `samples.py` into inputs of one length.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Int
 from torch import Tensor
 
 from orbitlens.errors import InputError
-from orbitlens.running.texts import passage, special_tokens
+from orbitlens.running.images import ImageFile, Images, as_images, image_shape, read_images
+from orbitlens.running.model import Model
+from orbitlens.running.texts import passage, read_text, reads_passage
 
 Batch = dict[str, Tensor]
-PIECE = 200_000  # characters tokenised at a time
-FEWEST_TOKENS = 4  # of a context
+NORMALISE = (0.5, 0.5)  # mean and standard deviation of grey levels divided by 255
+MADE_UP_TOKENS, MADE_UP_IMAGES = 16_384, 64  # how much is drawn where nothing was given
+RANDOM_LENGTH = 128
+
+
+class Source(StrEnum):
+    """Where inputs come from."""
+
+    TEXT = "text"
+    IDS = "ids"
+    IMAGES = "images"
+    BATCHES = "batches"
+    RANDOM = "random"  # tokens, for want of a text
+    NOISE = "noise"  # images, for want of images
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
-    """How much is run, and in which portions."""
+class Inputs:
+    """What a model is run on; one of the four kinds of content is there."""
 
-    context: int  # tokens of a context, special ones included
-    batch: int  # contexts run at once
-    max_tokens: int
+    source: Source
+    pieces: Callable[[], Iterator[str]] | None = None  # of one long text, made anew at each call
+    texts: tuple[str, ...] = ()  # short texts, each a context of its own
+    contexts: tuple[tuple[int, ...], ...] = ()  # token ids
+    images: Images | None = None
+    batches: tuple[Batch, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_text(self) -> bool:
+        """Whether a tokenizer turns these inputs into ids."""
+        return self.pieces is not None or bool(self.texts)
 
 
-def n_positions(model: Any) -> int | None:  # noqa: ANN401 - of transformers
+def inputs_of(
+    model: Model,
+    given: Any,  # noqa: ANN401 - see the module
+    *,
+    normalise: tuple[float, float] = NORMALISE,
+    seed: int = 0,
+) -> Inputs:
+    """Return what to run a model on.
+
+    Args:
+        model: the model.
+        given: a text (string, list of strings, path object), token ids (list, array, tensor),
+            images (array, tensor, path object), batches as the model takes them, or None: the
+            package's passage for models that read English, else random tokens or noise.
+        normalise: mean and standard deviation for images of whole numbers.
+        seed: of random tokens and noise.
+
+    Raises:
+        InputError: the inputs are of no kind that the model takes.
+    """
+    if isinstance(given, Inputs):
+        return given
+    if _is_batches(given):
+        return Inputs(source=Source.BATCHES, batches=_batches(given))
+    if model.main_input == "pixel_values":
+        return _images(model, given, normalise, seed)
+    if isinstance(given, ImageFile):
+        raise InputError(f"{given.path}: {model.name} reads text, not images.")
+    if given is None:
+        return _made_up(model, seed)
+    if isinstance(given, Path):
+        return _file(model, given)
+    if isinstance(given, str):
+        return _texts(model, (given,))
+    if _is_strings(given):
+        return _texts(model, tuple(given))
+    return Inputs(source=Source.IDS, contexts=as_contexts(given))
+
+
+# --- text ------------------------------------------------------------------------------------
+
+
+def _texts(model: Model, texts: tuple[str, ...]) -> Inputs:
+    for text in texts:
+        if not text.strip():
+            raise InputError("the text is empty. Give a few words at least.")
+        if len(text) < 256 and "\n" not in text and _is_file(text):
+            raise InputError(
+                f"{text!r} is the name of a file. For its contents give pathlib.Path({text!r})."
+            )
+    needs_tokenizer(model)
+    return Inputs(source=Source.TEXT, texts=texts)
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # names that no file can have
+        return False
+
+
+def _file(model: Model, file: Path) -> Inputs:
+    """Read a file: text, or lines of token ids where the model has no tokenizer."""
+    if not file.is_file():
+        raise InputError(f"{file}: there is no such file.")
+    if model.tokenizer is None:
+        text = "".join(read_text(file))
+        return Inputs(source=Source.IDS, contexts=parse_ids(text, where=str(file)))
+    return Inputs(source=Source.TEXT, pieces=lambda: read_text(file))
+
+
+def needs_tokenizer(model: Model) -> None:
+    """Refuse text for a model without a tokenizer.
+
+    Raises:
+        InputError: with the way around.
+    """
+    if model.tokenizer is None:
+        raise InputError(
+            f"{model.name}: there is no tokenizer (tokenizer.json) beside the weights, so text "
+            "cannot be turned into ids. Give token ids, or load the model with a tokenizer."
+        )
+
+
+def _made_up(model: Model, seed: int) -> Inputs:
+    if reads_passage(model.tokenizer):
+        note = "no text was given: inputs are from a short English passage of the package"
+        return Inputs(source=Source.TEXT, pieces=lambda: read_text(passage()), notes=(note,))
+    note = "no text was given: inputs are random tokens, on which a model need not behave as usual"
+    generator = torch.Generator().manual_seed(seed)
+    length = min(RANDOM_LENGTH, n_positions(model.module.config) or RANDOM_LENGTH)
+    n_rows = MADE_UP_TOKENS // length
+    ids = random_ids(model.module.config, n_rows, length, generator)
+    contexts = tuple(tuple(row) for row in ids.tolist())
+    return Inputs(source=Source.RANDOM, contexts=contexts, notes=(note,))
+
+
+def random_ids(
+    config: Any,  # noqa: ANN401 - a config of transformers
+    n_rows: int,
+    length: int,
+    generator: torch.Generator,
+) -> Int[Tensor, "batch tokens"]:
+    """Return random token ids, each equally likely, padding left out: models skip it."""
+    ids = torch.arange(vocabulary_size(config))
+    padding = getattr(config, "pad_token_id", None)
+    if padding is not None and len(ids) > 1:
+        ids = ids[ids != padding]
+    return ids[torch.randint(len(ids), (n_rows, length), generator=generator)]
+
+
+# --- token ids -------------------------------------------------------------------------------
+
+
+def as_contexts(given: Any) -> tuple[tuple[int, ...], ...]:  # noqa: ANN401 - lists, arrays, tensors
+    """Return token ids as contexts: one row, or several of any lengths.
+
+    Raises:
+        InputError: this is not made of whole numbers.
+    """
+    rows = given.tolist() if hasattr(given, "tolist") else list(given)
+    if rows and not isinstance(rows[0], (list, tuple)) and not hasattr(rows[0], "tolist"):
+        rows = [rows]
+    plain = [row.tolist() if hasattr(row, "tolist") else list(row) for row in rows]
+    if not plain or not all(plain):
+        raise InputError("there are no token ids. Give some, such as [5, 17, 3, 8].")
+    for row in plain:
+        for value in row:
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise InputError(
+                    f"{value!r} is no token id. Expected whole numbers from 0 on, such as "
+                    "[5, 17, 3, 8], in one row or several."
+                )
+    return tuple(tuple(row) for row in plain)
+
+
+def parse_ids(text: str, *, where: str = "token ids") -> tuple[tuple[int, ...], ...]:
+    """Read lines such as "5, 17 3" as contexts of ids, one a line.
+
+    Raises:
+        InputError: something is not a number, or there is nothing.
+    """
+    contexts = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.replace(",", " ").split()
+        if not all(word.isdecimal() and len(word) < 10 for word in words):
+            raise InputError(
+                f"{where}, line {number}: {line[:60]!r} holds something that is no token id. "
+                "Expected numbers such as 5,17,3, one context a line."
+            )
+        if words:
+            contexts.append(tuple(int(word) for word in words))
+    if not contexts:
+        raise InputError(f"{where}: there are no ids in {text[:60]!r}. Give some, such as 5,17,3.")
+    return tuple(contexts)
+
+
+def n_positions(config: Any) -> int | None:  # noqa: ANN401 - a config of transformers
     """Return the most tokens a model takes at once; None where its config sets no bound."""
-    for name in ("max_position_embeddings", "max_seq_len", "seq_length"):
-        value = getattr(model.config, name, None)
+    for name in ("max_position_embeddings", "max_seq_len", "n_positions", "seq_length"):
+        value = getattr(config, name, None)
         if isinstance(value, int) and value > 0:
             return value
     return None
 
 
-def read_text(file: Path | None) -> Iterator[str]:
-    """Yield a text piece by piece, cut at the end of a line; the package's own passage for None."""
-    if file is None:
-        yield passage().read_text(encoding="utf-8")
-        return
-    try:
-        with file.open(encoding="utf-8") as stream:
-            while piece := stream.read(PIECE):
-                yield piece + stream.readline()
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{file}: this is not UTF-8 text (byte {error.start} of a piece cannot be read). "
-            "Convert it, for example with: iconv -t UTF-8."
-        ) from error
-    except OSError as error:
-        raise InputError(f"{file}: this cannot be read ({error.strerror}).") from error
-
-
-def text_contexts(pieces: Iterable[str], tokenizer: Any, limits: Limits) -> Iterator[list[int]]:  # noqa: ANN401
-    """Yield contexts of a text, at most `max_tokens` tokens altogether."""
-    before, after = special_tokens(tokenizer) or ([], [])
-    width = limits.context - len(before) - len(after)
-    if width < 1:
-        raise InputError(
-            f"a context of {limits.context} tokens has no room for text beside the "
-            f"{len(before) + len(after)} special tokens. Use a longer --context."
-        )
-    waiting: list[int] = []
-    left = limits.max_tokens
-    for piece in pieces:
-        waiting += tokenizer(piece, add_special_tokens=False, verbose=False)["input_ids"]
-        while len(waiting) >= width and left > 0:
-            yield before + waiting[:width] + after
-            waiting = waiting[width:]
-            left -= limits.context
-        if left <= 0:
-            return
-    if len(waiting) >= max(width // 2, FEWEST_TOKENS):
-        yield before + waiting + after
-
-
-def shuffled(contexts: Iterable[list[int]], *, seed: int) -> Iterator[list[int]]:
-    """Yield contexts with their tokens in random order, all but the first and the last: a control.
-
-    The ends stay because special tokens stand there.
-    """
-    rng = torch.Generator().manual_seed(seed)
-    for context in contexts:
-        inner = context[1:-1]
-        order = torch.randperm(len(inner), generator=rng).tolist()
-        yield [context[0], *(inner[k] for k in order), context[-1]]
-
-
-def parse_ids(text: str) -> list[list[int]]:
-    """Read "1,2,3" as one context; a file's lines as one context each.
-
-    Raises:
-        InputError: something is not a number, or there is nothing.
-    """
-    file = Path(text)
-    try:
-        is_file = len(text) < 4096 and file.is_file()
-        lines = file.read_text(encoding="utf-8").splitlines() if is_file else [text]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--tokens {text}: this cannot be read ({error}).") from error
-    contexts = []
-    for line in lines:
-        words = line.replace(",", " ").split()
-        if not all(word.isdecimal() and len(word) < 10 for word in words):
-            raise InputError(
-                f"--tokens: {line[:60]!r} holds something that is no token id. Expected numbers "
-                "such as 5,17,3, or a file with one context a line."
-            )
-        if words:
-            contexts.append([int(word) for word in words])
-    if not contexts:
-        raise InputError(f"--tokens {text[:60]!r}: there are no ids. Give some, such as 5,17,3.")
-    return contexts
-
-
-def id_batches(
-    contexts: Iterable[list[int]], limits: Limits, *, vocabulary: int, positions: int | None
-) -> Iterator[Batch]:
-    """Yield batches of contexts of equal length, each checked against the model's sizes."""
-    waiting: list[list[int]] = []
-    for context in contexts:
-        _check_context(context, vocabulary, positions)
-        if waiting and (len(waiting) == limits.batch or len(waiting[0]) != len(context)):
-            yield {"input_ids": torch.tensor(waiting)}
-            waiting = []
-        waiting.append(context)
-    if waiting:
-        yield {"input_ids": torch.tensor(waiting)}
-
-
-def _check_context(context: list[int], vocabulary: int, positions: int | None) -> None:
-    if len(context) < FEWEST_TOKENS:
-        raise InputError(
-            f"a context has {len(context)} tokens; expected at least {FEWEST_TOKENS}. "
-            "Give a longer text or longer lines of ids."
-        )
-    if positions is not None and len(context) > positions:
-        raise InputError(
-            f"a context has {len(context)} tokens and the model {positions} positions. "
-            f"Use --context {positions} or less, or shorter lines of ids."
-        )
-    largest = max(context)
-    if largest >= vocabulary:
-        raise InputError(
-            f"token id {largest} is out of range; this model's ids are 0 to {vocabulary - 1}."
-        )
+def vocabulary_size(config: Any) -> int:  # noqa: ANN401 - a config of transformers
+    """Return how many token ids a model knows."""
+    return int(config.get_text_config().vocab_size)
 
 
 # --- images ----------------------------------------------------------------------------------
 
 
-def read_images(file: Path, *, mean: float, std: float) -> Float[Tensor, "image channel y x"]:
-    """Return the images of a .npy file or of MNIST's own format (.gz or not).
-
-    Whole numbers are grey levels 0 to 255 and become (level / 255 - mean) / std; other numbers are
-    taken as they are.
-    """
-    raw = _array(file)
-    if raw.ndim == 3:
-        raw = raw[:, None]
-    if raw.ndim != 4 or raw.shape[0] == 0:
-        raise InputError(
-            f"{file}: holds an array of shape {list(raw.shape)}; expected images x height x width, "
-            "or images x channels x height x width."
-        )
-    if raw.is_floating_point():
-        return raw.float()
-    return (raw.float() / 255 - mean) / std
-
-
-def _array(file: Path) -> Tensor:
-    import gzip
-
-    import numpy as np
-
-    try:
-        if file.suffix == ".npy":
-            return torch.from_numpy(np.load(file, allow_pickle=False))
-        data = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
-    except (OSError, ValueError, TypeError, EOFError) as error:
-        raise InputError(f"{file}: the images cannot be read ({error}).") from error
-    return _idx_array(data, file)
-
-
-def _idx_array(data: bytes, file: Path) -> UInt8[Tensor, "image y x"]:
-    """Read MNIST's format: 0, 0, type 8, number of axes, their sizes, then bytes."""
-    if len(data) < 16 or data[:4] != b"\x00\x00\x08\x03":
-        raise InputError(
-            f"{file}: this is neither a .npy file nor a file of images as MNIST has them. "
-            "Save the images with numpy.save, as images x channels x height x width."
-        )
-    sizes = [int.from_bytes(data[k : k + 4], "big") for k in (4, 8, 12)]
-    if len(data) != 16 + sizes[0] * sizes[1] * sizes[2]:
-        raise InputError(f"{file}: the file is cut off, or longer than its own header says.")
-    return torch.frombuffer(bytearray(data[16:]), dtype=torch.uint8).reshape(sizes)
-
-
-def image_batches(
-    images: Float[Tensor, "image channel y x"], limits: Limits, *, shape: tuple[int, int, int]
-) -> Iterator[Batch]:
-    """Yield batches of images of the shape (channels, height, width) the model takes."""
+def _images(model: Model, given: Any, normalise: tuple[float, float], seed: int) -> Inputs:  # noqa: ANN401
+    shape = image_shape(model.module.config)
+    mean, std = normalise
+    if given is None:
+        generator = torch.Generator().manual_seed(seed)
+        note = "no images were given: inputs are noise, on which a model need not behave as usual"
+        noise = torch.randn(MADE_UP_IMAGES, *shape, generator=generator)
+        return Inputs(source=Source.NOISE, images=noise, notes=(note,))
+    if isinstance(given, (Path, ImageFile)):
+        file = given if isinstance(given, Path) else given.path
+        images = read_images(file, mean=mean, std=std)
+    elif isinstance(given, str) or _is_strings(given):
+        raise InputError(f"{model.name}: this model looks at images, not at text.")
+    else:
+        images = as_images(torch.as_tensor(given), "images", mean=mean, std=std)
     if tuple(images.shape[1:]) != shape:
         raise InputError(
             f"the images are {list(images.shape[1:])} (channels, height, width); this model takes "
             f"{list(shape)}. Resize them first."
         )
-    for block in images.split(limits.batch):
-        yield {"pixel_values": block}
+    return Inputs(source=Source.IMAGES, images=images)
+
+
+# --- batches ---------------------------------------------------------------------------------
+
+
+def _is_batches(given: object) -> bool:
+    if isinstance(given, Mapping):
+        return True
+    if isinstance(given, (str, Path, Tensor)) or given is None or hasattr(given, "dtype"):
+        return False
+    if isinstance(given, Sequence):
+        return len(given) > 0 and isinstance(given[0], Mapping)
+    return isinstance(given, Iterable)  # a data loader or a generator
+
+
+def _batches(given: Any) -> tuple[Batch, ...]:  # noqa: ANN401
+    rows = [given] if isinstance(given, Mapping) else list(given)
+    if not rows or not all(isinstance(row, Mapping) for row in rows):
+        raise InputError("batches were given that are no mappings from names to tensors.")
+    tensors = [{k: v for k, v in row.items() if isinstance(v, Tensor)} for row in rows]
+    labels = {"labels"}  # of a training loop: a loss is not asked for here
+    return tuple({k: v for k, v in row.items() if k not in labels} for row in tensors)
+
+
+def _is_strings(given: object) -> bool:
+    if not isinstance(given, (list, tuple)) or not given:
+        return False
+    return all(isinstance(part, str) for part in given)

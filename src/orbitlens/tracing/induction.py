@@ -69,7 +69,7 @@ def material(model: Any, tokenizer: Any | None) -> Material:  # noqa: ANN401 - o
         special = set(tokenizer.all_special_ids)
         prefix = (special_tokens(tokenizer) or ([], []))[0]
     ids = tuple(i for i in range(size) if i not in special)
-    return Material(ids=ids, prefix=tuple(prefix), positions=n_positions(model))
+    return Material(ids=ids, prefix=tuple(prefix), positions=n_positions(model.config))
 
 
 def met_in_text(given: Material, met: Set[int], wanted: int) -> Material:

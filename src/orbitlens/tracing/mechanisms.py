@@ -8,19 +8,24 @@ float64, context by context: what is kept is sums. Definitions are in `induction
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitlens.checkpoint.opened import Checkpoint
 from orbitlens.errors import InputError
 from orbitlens.families.architecture import Stack
 from orbitlens.heads.attention import attention_output, context_scores
-from orbitlens.heads.layers import AttentionLayer, load_layer
+from orbitlens.heads.layers import AttentionLayer
 from orbitlens.running.capture import LayerStates, capturing
 from orbitlens.running.inputs import Batch
+from orbitlens.running.model import Model
+from orbitlens.tracing.collector import (
+    Progress,
+    on_device,
+    out_of_memory_explained,
+    with_decoder_inputs,
+)
 from orbitlens.tracing.induction import (
     Sequences,
     behind_earlier,
@@ -42,11 +47,9 @@ from orbitlens.tracing.mechanism_result import (
     RepetitionLosses,
     findings,
 )
-from orbitlens.tracing.trace import out_of_memory_explained, with_decoder_inputs
 
 LARGEST_ERROR = 0.05  # of recomputed attention; bfloat16 alone makes a hundredth
 Place = tuple[str, int]  # stack, layer
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,42 +62,31 @@ class MechanismOptions:
     seed: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Subject:
-    """A model and the checkpoint it was built from."""
-
-    checkpoint: Checkpoint
-    model: Any  # of transformers
-
-
-def mechanisms(
-    subject: Subject,
-    twin: Subject,
+def mechanism_scores(
+    model: Model,
+    twin: Model,
     batches: Callable[[], Iterable[Batch]],
     *,
-    tokenizer: Any | None = None,  # noqa: ANN401 - of transformers
     options: MechanismOptions | None = None,
     progress: Progress | None = None,
 ) -> Mechanisms:
     """Return every head's scores beside those of an untrained twin, on the same inputs.
 
     Args:
-        subject: the model.
-        twin: the control: a model of the same config with fresh weights
-            (`orbitlens.running.loading.fresh_twin`).
+        model: the model; its tokenizer says which tokens are special.
+        twin: the control: a model of the same config with fresh weights (`Model.twin`).
         batches: makes the batches of text, as often as it is called.
-        tokenizer: of the model; says which tokens are special.
         options: how much is run.
         progress: called with what is done and what there is to do.
     """
     chosen = options or MechanismOptions()
-    own, other = _Reading(subject), _Reading(twin)
+    own, other = _Reading(model), _Reading(twin)
     for done, reading in enumerate((own, other)):
         reading.read_text(batches())
         _report(progress, done + 1)
-    stacks = subject.checkpoint.architecture.stacks
-    given = met_in_text(material(subject.model, tokenizer), own.met, chosen.half)
-    why = obstacle(subject.model, stacks, given, chosen.half)
+    stacks = model.architecture.stacks
+    given = met_in_text(material(model.module, model.tokenizer), own.met, chosen.half)
+    why = obstacle(model.module, stacks, given, chosen.half)
     if why is not None:
         return _assembled(own, other, None, {"induction": why, "previous": why})
     half = half_length(stacks, given, chosen.half)
@@ -160,18 +152,16 @@ def _assembled(
 class _Reading:
     """Runs one model on text and on random tokens, and sums up what its heads do."""
 
-    def __init__(self, subject: Subject) -> None:
-        checkpoint = subject.checkpoint
+    def __init__(self, model: Model) -> None:
+        checkpoint = model.checkpoint
         if any(stack.fading is not None for stack in checkpoint.architecture.stacks):
             raise InputError(
                 f"{checkpoint.path}: attention has no softmax, so its heads select no tokens to "
                 "speak of. Scan or trace the model instead."
             )
-        self.subject = subject
+        self.model = model
         self.layers: dict[Place, AttentionLayer] = {
-            (stack.name, index): load_layer(checkpoint, index, stack=stack.name)
-            for stack in checkpoint.architecture.stacks
-            for index in range(stack.n_layers)
+            (layer.stack.name, layer.index): layer for layer in model.layers()
         }
         self.sums = {
             place: SelectionSums.empty(layer.n_heads) for place, layer in self.layers.items()
@@ -192,7 +182,7 @@ class _Reading:
     def read_text(self, batches: Iterable[Batch]) -> None:
         """Add every row of every context to the sums."""
         for batch in batches:
-            full = with_decoder_inputs(self.subject.model, batch)
+            full = with_decoder_inputs(self.model.module, batch)
             mask = full.get("attention_mask")
 
             def add(place: Place, scores: Tensor) -> None:
@@ -205,7 +195,7 @@ class _Reading:
         if self.n_contexts == 0:
             raise InputError(
                 "the text is too short: not one context of it could be run. Give a longer text, or "
-                "a shorter --context."
+                "a shorter context."
             )
 
     # --- random tokens ---
@@ -250,16 +240,17 @@ class _Reading:
             if place not in self._checked and real is None:
                 self._check(place, tokens[0], states.projected[0])
 
-        with torch.no_grad(), out_of_memory_explained():
-            with capturing(self.subject.model, self.subject.checkpoint, sink):
-                output = self.subject.model(**batch)
+        with self.model.evaluating() as module, out_of_memory_explained():
+            device = next(module.parameters()).device
+            with capturing(module, self.model.checkpoint, sink):
+                output = module(**on_device(batch, device))
         logits = getattr(output, "logits", None)
         is_next_token = logits is not None and logits.shape[:2] == batch_shape(batch)
         return logits if is_next_token else None
 
     @property
     def _has_encoder(self) -> bool:
-        return len(self.subject.checkpoint.architecture.stacks) > 1
+        return len(self.model.architecture.stacks) > 1
 
     def _check(self, place: Place, tokens: Tensor, projected: Tensor) -> None:
         """Hold attention recomputed from the weights against what the model computed."""

@@ -6,7 +6,7 @@ Enters: the tallies of all layers, for fitting and for judging. Leaves: result d
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from orbitlens.heads.attention import attention_pattern
 from orbitlens.running.inputs import Batch
 from orbitlens.tracing.closures import ClosurePrediction, frozen_closure, plain_closure
 from orbitlens.tracing.metrics import cosine_clusters, interaction_energy, shuffled_cosine
+from orbitlens.tracing.options import TraceOptions
 from orbitlens.tracing.patterns import attention_entropy, overlap, sharpness, sink_share
 from orbitlens.tracing.replay import (
     attention_drift,
@@ -44,9 +45,6 @@ from orbitlens.tracing.trace_result import (
     ReplayTrace,
 )
 
-if TYPE_CHECKING:
-    from orbitlens.tracing.trace import TraceOptions
-
 Tallies = Mapping[tuple[str, int], LayerTally]
 N_FLOWN = 2  # contexts that flows are run on
 
@@ -54,7 +52,7 @@ N_FLOWN = 2  # contexts that flows are run on
 def traced_layers(
     fitted: Tallies,
     judged: Tallies,
-    options: "TraceOptions",
+    options: TraceOptions,
     *,
     generator: torch.Generator,
     progress: Callable[[int, int], None] | None = None,
@@ -71,7 +69,7 @@ def traced_layers(
 
 
 def predict(
-    tally: LayerTally, options: "TraceOptions", *, generator: torch.Generator
+    tally: LayerTally, options: TraceOptions, *, generator: torch.Generator
 ) -> dict[str, ClosurePrediction]:
     """Return what each closure says, from the statistics of the text it is fitted on."""
     closed = {"plain": plain_closure, "frozen": frozen_closure}
@@ -91,7 +89,7 @@ def _layer(
     tally: LayerTally,
     predictions: Mapping[str, ClosurePrediction],
     growth: float,
-    options: "TraceOptions",
+    options: TraceOptions,
 ) -> LayerTrace:
     norms = tally.norm_changes
     patterns = _Patterns(tally)
@@ -220,7 +218,7 @@ def replay_traces(
     checkpoint: Checkpoint,
     model: Any,  # noqa: ANN401
     batch: Batch,
-    options: "TraceOptions",
+    options: TraceOptions,
 ) -> tuple[ReplayTrace, ...]:
     """Return the flow of whole blocks from the real first states, beside the real stream."""
     with torch.no_grad(), noting_blocks(model, checkpoint) as noted:

@@ -13,7 +13,7 @@ import torch
 
 from orbitlens.lab.run import RunConfig, run_config, task_of
 from orbitlens.lab.tasks.base import NOT_JUDGED
-from orbitlens.running.loading import load_model
+from orbitlens.running.model import load
 from orbitlens_papers import estimate
 from orbitlens_papers.bench import Bench, Scale
 from orbitlens_papers.breaking_symmetry.slices import identity_table, peak, rounded, states_of
@@ -157,7 +157,7 @@ def right_for_others(run: Trained) -> float:
     config = run.result.config
     batch = task_of(config).batch("test", 0, config.judged, 0)
     wanted = batch.targets[batch.targets != NOT_JUDGED].view(len(batch.targets), -1)
-    model, _ = load_model(run.model)
+    model = load(run.model).module
     with torch.no_grad():
         found = model(input_ids=batch.inputs, targets=batch.targets).logits.argmax(dim=-1)
     return float((found.view_as(wanted) == wanted.roll(1, dims=0)).double().mean())
@@ -206,7 +206,7 @@ def _tables(bench: Bench, run: Trained) -> dict[str, Any]:
     items = task.batch("test", 0, n, config.seed).inputs
     digits = items.shape[1] // 3  # a question of 2 d + 2 tokens and d of the answer's d + 1
     places = torch.tensor([*range(digits), *range(digits + 1, 2 * digits + 1)])
-    model, _ = load_model(run.model)
+    model = load(run.model).module
     generator = bench.generator("trained identity", config.seed)
     layers = [layer[:, places] for layer in states_of(model, items)]
     names = items[:, places]

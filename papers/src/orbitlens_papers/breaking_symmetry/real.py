@@ -17,10 +17,11 @@ from orbitlens.order.checks import STILL, encoding_effect, relative
 from orbitlens.order.permutations import shuffles
 from orbitlens.order.subject import Cell, Subject, make_subject, run
 from orbitlens.running.loading import model_class
+from orbitlens.running.model import Model, load
 from orbitlens_papers import estimate
 from orbitlens_papers.bench import Bench
 from orbitlens_papers.claim import Outcome
-from orbitlens_papers.models import NO_MODELS, Opened, model_names, open_model, order_inputs
+from orbitlens_papers.models import NO_MODELS, model_names, order_samples
 
 N_SAMPLES = 4
 
@@ -49,7 +50,7 @@ def readings(bench: Bench) -> tuple[list[Reading], dict[str, str]]:
         found, missing = [], {}
         names = model_names(bench)
         for number, name in enumerate(names):
-            opened = open_model(name)
+            opened = load(name)
             try:
                 found.append(_reading(bench, opened))
             except UnknownFamilyError as error:
@@ -60,10 +61,12 @@ def readings(bench: Bench) -> tuple[list[Reading], dict[str, str]]:
     return bench.once("real models", make)
 
 
-def _reading(bench: Bench, opened: Opened) -> Reading:
+def _reading(bench: Bench, opened: Model) -> Reading:
     generator = bench.generator("order")
-    inputs = order_inputs(opened, N_SAMPLES, generator)
-    subject = make_subject(opened.model, n_front=inputs.n_front, n_after_query=inputs.n_after_query)
+    inputs = order_samples(opened, N_SAMPLES, generator)
+    subject = make_subject(
+        opened.module, n_front=inputs.n_front, n_after_query=inputs.n_after_query
+    )
     n_items = inputs.items.shape[1]
     perms = shuffles(n_items, subject.movable(n_items), bench.pick(3, 12, 48), generator)
     cells = {cell.value: order_change(subject, inputs.items, cell, perms) for cell in subject.cells}
@@ -89,7 +92,7 @@ def order_change(subject: Subject, items: Tensor, cell: Cell, perms: Tensor) -> 
     return max(relative(start, run(subject, items[:, perm], cell).prediction) for perm in perms)
 
 
-def _first_layer(opened: Opened) -> Any:  # noqa: ANN401 - a model of transformers
+def _first_layer(opened: Model) -> Any:  # noqa: ANN401 - a model of transformers
     """Return the model with its first layer only."""
     folder = Path(opened.checkpoint.path)
     model = model_class(folder, "declared").from_pretrained(

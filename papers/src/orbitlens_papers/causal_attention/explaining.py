@@ -17,11 +17,12 @@ from torch import Tensor
 from orbitlens.explaining.api import (
     ExplainOptions,
     Explanation,
-    explain,
+    explain_prediction,
     graphs_of_heads,
     strengths_of,
 )
 from orbitlens.explaining.graph import AlikeError, CausalGraph
+from orbitlens.explaining.question import question_of
 from orbitlens.explaining.search import (
     Search,
     TokenSet,
@@ -30,7 +31,6 @@ from orbitlens.explaining.search import (
     graph_order,
     ranked_order,
 )
-from orbitlens.explaining.subject import subject_of
 from orbitlens_papers.causal_attention.recommender import (
     Plan,
     Trained,
@@ -113,7 +113,7 @@ def _cases(trained: Trained, generator: torch.Generator) -> tuple[list[Case], in
         explanation = _explanation(trained, asked)
         if explanation is None:
             continue
-        subject = subject_of(trained.model, asked, mask_id=trained.plan.mask_id)
+        subject = question_of(trained.model, asked, mask_id=trained.plan.mask_id)
         cases.append(
             Case(
                 asked=asked,
@@ -131,7 +131,7 @@ def _explanation(trained: Trained, asked: Int[Tensor, " tokens"]) -> Explanation
     """Return the explanation of a session; None where a head has no graph."""
     options = ExplainOptions(mask_id=trained.plan.mask_id)
     try:
-        found = explain(trained.model, asked, alpha=ALPHA, options=options)
+        found = explain_prediction(trained.model, asked, alpha=ALPHA, options=options)
     except AlikeError:
         return None
     return found if len(found.graphs) == trained.plan.heads else None

@@ -12,12 +12,15 @@ import torch
 
 from orbitlens.errors import OrbitlensError
 from orbitlens.families.architecture import Position
-from orbitlens.scanning.headmap import ScanOptions, scan
-from orbitlens.tracing.trace import TraceOptions, trace
+from orbitlens.running.model import load
+from orbitlens.scanning.api import scan
+from orbitlens.scanning.options import ScanOptions
+from orbitlens.tracing.api import trace
+from orbitlens.tracing.options import TraceOptions
 from orbitlens_papers import estimate
 from orbitlens_papers.bench import Bench
 from orbitlens_papers.claim import Outcome
-from orbitlens_papers.models import NO_MODELS, model_names, open_model, trace_batches
+from orbitlens_papers.models import NO_MODELS, model_names, trace_batches
 
 CONTEXT = 64  # tokens over which a rotary encoding is averaged
 
@@ -61,14 +64,15 @@ def readings(bench: Bench) -> tuple[list[Reading], dict[str, str]]:
 
 
 def _reading(bench: Bench, name: str) -> Reading:
-    opened = open_model(name)
-    stacks = opened.checkpoint.architecture.stacks
+    opened = load(name)
+    stacks = opened.architecture.stacks
     rotary = any(stack.position is Position.ROTARY for stack in stacks)
-    scanned = scan(opened.checkpoint, ScanOptions(context=CONTEXT if rotary else None))
+    scanned = scan(opened, ScanOptions(context=CONTEXT if rotary else None))
     heads = [head for _, head in scanned.heads()]
     tendencies = Counter(head.tendency.value for head in heads)
-    options = TraceOptions(n_kept=bench.pick(256, 1024, 1024))
-    found = trace(opened.checkpoint, opened.model, trace_batches(bench, opened), options=options)
+    options = TraceOptions(n_kept=bench.pick(256, 1024, 1024), max_tokens=10**9)
+    batches = list(trace_batches(bench, opened))
+    found = trace(opened, batches, options=options)
     traced = [head for layer in found.layers for head in layer.heads]
     return Reading(
         model=opened.name,

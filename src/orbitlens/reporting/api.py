@@ -1,18 +1,18 @@
-"""`orbitlens.reporting(...)`: a report as an object, which notebooks show by themselves.
+"""`report`: everything about one or more models, as one page that needs no network.
 
-Enters: paths of models. Leaves: a `Report` with its data, its page and `save`.
+Enters: models and inputs. Leaves: a `Report` with its data, its page and `save`.
 """
 
-import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from orbitlens.reporting.data import read_report_json
 from orbitlens.reporting.export import write_result
 from orbitlens.reporting.gather import gather
-from orbitlens.reporting.inputs import ReportOptions
+from orbitlens.reporting.material import Given
+from orbitlens.reporting.measured import Step
+from orbitlens.reporting.options import ReportOptions
 from orbitlens.reporting.page import render
 from orbitlens.reporting.views import frame
 
@@ -49,21 +49,28 @@ class Report:
         return target
 
 
-def make_report(*models: str | Path, options: ReportOptions | None = None) -> Report:
+def report(
+    model: Any,  # noqa: ANN401 - a `Model`, what `load` takes, or a list of them
+    text: Any = None,  # noqa: ANN401 - what `inputs_of` takes
+    *,
+    images: Any = None,  # noqa: ANN401
+    tokens: Any = None,  # noqa: ANN401
+    options: ReportOptions | None = None,
+    step: Step | None = None,
+) -> Report:
     """Run scan, trace, audit and simulations on models, and return the report.
 
     Args:
-        models: folders or hub names; or one file that a report's `--json` or `save` wrote.
-        options: how much to compute, and on what.
+        model: a `Model`, anything `load` takes, or a list of them, which are compared.
+        text: for models that read text; by default the package's passage.
+        images: for models that look at images.
+        tokens: token ids in place of a text.
+        options: how much to compute.
+        step: called with what is about to be done.
 
     Raises:
-        OrbitlensError: a path is no model, or the file is no report.
+        OrbitlensError: one of them is no model.
     """
-    paths = [str(model) for model in models]
-    if len(paths) == 1 and paths[0].endswith((".json", ".html")) and Path(paths[0]).is_file():
-        return Report(read_report_json(Path(paths[0])))
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    from orbitlens.running.loading import quiet_transformers
-
-    quiet_transformers()
-    return Report(gather(paths, options).to_json())
+    models = list(model) if isinstance(model, (list, tuple)) else [model]
+    given = Given(text=text, images=images, tokens=tokens)
+    return Report(gather(models, options, given=given, step=step).to_json())

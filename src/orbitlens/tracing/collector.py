@@ -1,130 +1,37 @@
-"""Trace a model: run it on text or images and set measured beside predicted and simulated.
+"""Run a model over batches and sum up what every layer does.
 
-Enters: a checkpoint, the model built from it, and batches. Leaves: a `Trace`. One pass over the
-batches; what is kept is sums, and a few whole contexts a layer.
+Enters: a model and batches. Leaves: sums of every layer, for fitting and for judging apart, and a
+few whole contexts. One pass over the batches, by hooks that change nothing.
 """
 
-import platform
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from orbitlens.checkpoint.opened import Checkpoint
 from orbitlens.errors import InputError
 from orbitlens.families.architecture import Stack
-from orbitlens.heads.layers import load_layer
 from orbitlens.running.capture import LayerStates, capturing
-from orbitlens.running.info import Cost, model_info, peak_rss_bytes
 from orbitlens.running.inputs import Batch
+from orbitlens.running.model import Model
 from orbitlens.tracing.heads import head_contributions
-from orbitlens.tracing.readings import Tallies, replay_traces, traced_layers
-from orbitlens.tracing.reports import agreement_report, energy_course
 from orbitlens.tracing.tally import LayerTally
-from orbitlens.tracing.trace_result import SelfCheck, Trace
 
-ROUNDING = 1e-12  # squared distances this small beside squared norms are rounding, in float32
-Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TraceOptions:
-    """What to work out besides the measurements."""
-
-    closures: tuple[str, ...] = ("plain", "frozen", "chunks")
-    closure: str = "chunks"  # the default one, which "predicted" means
-    n_kept: int = 1024  # tokens kept, in whole contexts, for patterns, flows and surrogates
-    seed: int = 0
-    flow_steps: int = 4  # Runge-Kutta steps a layer
-
-
-def trace(
-    checkpoint: Checkpoint,
-    model: Any,  # noqa: ANN401 - a model of transformers
-    batches: Iterable[Batch],
-    *,
-    fit: Iterable[Batch] | None = None,
-    options: TraceOptions | None = None,
-    progress: Progress | None = None,
-) -> Trace:
-    """Run a model and return what its layers did, what was predicted, and how the two agree.
-
-    Args:
-        checkpoint: where the model's weights are.
-        model: the same model, running (see `orbitlens.running.loading.load_model`).
-        batches: what to run and judge predictions on.
-        fit: another text, on which closures take their statistics. Without it the first half of the
-            contexts of every batch is for fitting and the second for judging.
-        options: what to work out.
-        progress: called with what is done and what there is to do.
-    """
-    chosen = options or TraceOptions()
-    collector = Collector(checkpoint, n_kept=chosen.n_kept)
-    collector.run(model, fit, batches, progress)
-    return finish(collector, model, chosen, progress)
-
-
-def finish(
-    collector: "Collector",
-    model: Any,  # noqa: ANN401
-    options: TraceOptions,
-    progress: Progress | None = None,
-) -> Trace:
-    """Return the trace of what a collector has gathered."""
-    checkpoint = collector.checkpoint
-    fitted, judged = collector.halves()
-    _refuse_equal_tokens(fitted)
-    _refuse_equal_tokens(judged)
-    rng = torch.Generator().manual_seed(options.seed)
-    layers = traced_layers(fitted, judged, options, generator=rng, progress=progress)
-    return Trace(
-        model=model_info(checkpoint),
-        n_tokens=collector.n_tokens,
-        n_contexts=collector.n_contexts,
-        context=collector.context,
-        layers=layers,
-        agreement=agreement_report(layers, options.closure, held_out=collector.held_out),
-        replay=replay_traces(checkpoint, model, collector.first_batch, options),
-        energy=energy_course(checkpoint, judged),
-        twin=None,
-        self_check=_self_check(collector, model, options),
-        cost=Cost(
-            seconds=time.perf_counter() - collector.started,
-            bytes_read=sum(f.stat().st_size for f in Path(checkpoint.path).glob("*.safetensors")),
-            peak_rss_bytes=peak_rss_bytes(),
-        ),
-        flags=_flags(checkpoint, collector),
-    )
-
-
-def _refuse_equal_tokens(tallies: Tallies) -> None:
-    for (stack, layer), tally in tallies.items():
-        square = tally.before.squares / tally.before.n_tokens
-        if tally.mean_squared_distance <= ROUNDING * square:
-            raise InputError(
-                f"all tokens of a context are the same in layer {layer} of the {stack}, so there "
-                "are no distances to follow. Give a text with different tokens."
-            )
+Progress = Callable[[int, int | None], None]  # what is done, and of how much where that is known
 
 
 class Collector:
     """Runs batches and sums up every layer, for fitting and for judging apart."""
 
-    def __init__(self, checkpoint: Checkpoint, *, n_kept: int) -> None:
+    def __init__(self, model: Model, *, n_kept: int) -> None:
         """Read the attention weights of every layer."""
         self.started = time.perf_counter()
-        self.checkpoint = checkpoint
+        self.model, self.checkpoint = model, model.checkpoint
         self.difference: float | None = None  # how far hooks moved the first output: must be 0
         self.tallies: dict[str, dict[tuple[str, int], LayerTally]] = {}
-        layers = {
-            (stack.name, index): load_layer(checkpoint, index, stack=stack.name)
-            for stack in checkpoint.architecture.stacks
-            for index in range(stack.n_layers)
-        }
+        layers = {(layer.stack.name, layer.index): layer for layer in model.layers()}
         for half in ("fit", "judge"):
             self.tallies[half] = {
                 place: LayerTally(layer=layer, n_kept=n_kept) for place, layer in layers.items()
@@ -163,7 +70,6 @@ class Collector:
 
     def run(
         self,
-        model: Any,  # noqa: ANN401
         fit: Iterable[Batch] | None,
         batches: Iterable[Batch],
         progress: Progress | None = None,
@@ -177,22 +83,23 @@ class Collector:
             self._half = half
             before = done
             for batch in part:
-                self._run_batch(model, batch)
+                self._run_batch(batch)
                 done += 1
                 if progress is not None:
-                    progress(done, done + 1)
+                    progress(done, None)
             if done == before:
                 raise InputError(
                     "the text is too short: not one context of it could be run. Give a longer "
-                    "text, or a shorter --context."
+                    "text, or a shorter context."
                 )
 
-    def _run_batch(self, model: Any, batch: Batch) -> None:  # noqa: ANN401
-        full = with_decoder_inputs(model, batch)
+    def _run_batch(self, batch: Batch) -> None:
+        device = next(self.model.module.parameters()).device
+        full = with_decoder_inputs(self.model.module, on_device(batch, device))
         self._real = {"encoder": full.get("attention_mask"), "decoder": None}
         if len(self.checkpoint.architecture.stacks) == 1:
             self._real["decoder"] = full.get("attention_mask")
-        with torch.no_grad(), out_of_memory_explained():
+        with self.model.evaluating() as model, out_of_memory_explained():
             plain = first_output(model(**full)) if self.difference is None else None
             with capturing(model, self.checkpoint, self._sink):
                 hooked = first_output(model(**full))
@@ -246,6 +153,11 @@ def with_decoder_inputs(model: Any, batch: Batch) -> Batch:  # noqa: ANN401
     return {**batch, "decoder_input_ids": torch.cat([first, ids[:, :-1]], dim=1)}
 
 
+def on_device(batch: Batch, device: torch.device) -> Batch:
+    """Return a batch where the model is."""
+    return {name: value.to(device) for name, value in batch.items()}
+
+
 def first_output(output: Any) -> Tensor:  # noqa: ANN401 - a ModelOutput of transformers
     """Return the logits of a model's output, or the last hidden state of one without a head."""
     for value in output.values():
@@ -268,37 +180,6 @@ class out_of_memory_explained:
         )
         if full:
             raise InputError(
-                "the machine ran out of memory. Use a smaller --batch (1 is the least), a shorter "
-                "--context, or a smaller model."
+                "the machine ran out of memory. Use a smaller batch (1 is the least), a shorter "
+                "context, or a smaller model."
             ) from error
-
-
-def _self_check(collector: Collector, model: Any, options: TraceOptions) -> SelfCheck:  # noqa: ANN401
-    import transformers
-
-    stacks = collector.checkpoint.architecture.stacks
-    return SelfCheck(
-        max_logit_difference=collector.difference or 0.0,
-        max_head_sum_error=collector.head_error,
-        dtype=str(next(model.parameters()).dtype).removeprefix("torch."),
-        mask={s.name: "causal" if s.causal else "full" for s in stacks},
-        seeds={"surrogates": options.seed},
-        versions={
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-            "python": platform.python_version(),
-        },
-    )
-
-
-def _flags(checkpoint: Checkpoint, collector: Collector) -> tuple[str, ...]:
-    flags = list(checkpoint.architecture.flags)
-    if not collector.held_out:
-        flags.append("one context only: predictions are judged on the text they were fitted on")
-    if len(checkpoint.architecture.stacks) > 1:
-        flags.append("the decoder's MLP column includes its cross-attention")
-    if any(stack.output_norm for stack in checkpoint.architecture.stacks):
-        flags.append(
-            "a norm on attention's output is taken at its typical length in predictions and heads"
-        )
-    return tuple(flags)

@@ -6,7 +6,6 @@ Enters: a model and inputs. Leaves: an `Audit`. Self-checks come first; one that
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,7 +21,7 @@ from orbitlens.order.audit_result import (
 from orbitlens.order.blocks import FREE_SHARE, by_position, find_blocks, horizon
 from orbitlens.order.checks import encoding_effect, verify
 from orbitlens.order.divergence import Shapley, shapley
-from orbitlens.order.inputs import SHORTEST
+from orbitlens.order.options import AuditOptions
 from orbitlens.order.permutations import shuffles
 from orbitlens.order.sensitivity import (
     Bench,
@@ -35,37 +34,36 @@ from orbitlens.order.sensitivity import (
     read_cell,
 )
 from orbitlens.order.slices import read_slices
-from orbitlens.order.subject import Cell, Subject, make_subject
+from orbitlens.order.subject import Cell, Subject
+from orbitlens.running.samples import SHORTEST
 
 N_DETAIL = 4  # permutations an input of each swap distance, window and n-gram size
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditOptions:
-    """How much to measure."""
+class Origin:
+    """What is measured, as results name it."""
 
-    permutations: int = 64
-    seed: int = 0
-    details: bool = True  # distances, windows, n-grams, positions and blocks
-    slices: bool = True
-    path: str = ""
-    source: str = "given"
+    name: str = ""  # of the model
+    source: str = "given"  # of the inputs
     notes: tuple[str, ...] = ()
 
 
-def audit(
-    model: Any,  # noqa: ANN401 - a transformers model or a Subject
+def measure_order(
+    subject: Subject,
     items: Tensor,
-    options: AuditOptions | None = None,
     *,
+    options: AuditOptions | None = None,
+    origin: Origin | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Audit:
     """Return what a model makes of the order of its earlier tokens.
 
     Args:
-        model: a transformers model, or a `Subject` from `make_subject`.
+        subject: a model and how it is fed, from `make_subject`.
         items: token ids (samples, items), or patches from `patches_of_images`.
         options: how much to measure.
+        origin: what results call the model and its inputs.
         progress: called with (done, total) sequences of the 2 x 2.
 
     Raises:
@@ -74,14 +72,13 @@ def audit(
         AuditError: a self-check failed, so that the numbers would mean nothing.
     """
     chosen = options or AuditOptions()
-    subject = model if isinstance(model, Subject) else make_subject(model)
     _check_items(subject, items, chosen)
     started = time.perf_counter()
     generator = torch.Generator().manual_seed(chosen.seed)
     checks = verify(subject, items, generator=generator)
     bench = _bench(subject, items, generator, chosen, progress)
     cells = _cells(bench, chosen.permutations)
-    found = _assemble(bench, chosen, cells)
+    found = _assemble(bench, chosen, cells, origin or Origin())
     cost = AuditCost(
         seconds=time.perf_counter() - started,
         forward_calls=bench.cost.forward_calls,
@@ -134,15 +131,17 @@ def _cells(bench: Bench, n_permutations: int) -> dict[str, CellReading | None]:
     return {cell.value: read_cell(bench, cell, perms) if cell in reached else None for cell in Cell}
 
 
-def _assemble(bench: Bench, options: AuditOptions, cells: dict[str, CellReading | None]) -> Audit:
+def _assemble(
+    bench: Bench, options: AuditOptions, cells: dict[str, CellReading | None], origin: Origin
+) -> Audit:
     subject = bench.subject
     own, bottom = cells[subject.own_cell.value], cells[Cell.NOPE_FULL.value]
     assert own is not None  # a model's own cell can always be reached
     threshold = FREE_SHARE * value_of(own)
     positions = by_position(bench) if options.details else []
     return Audit(
-        model=_model(bench, options),
-        settings=_settings(bench, options),
+        model=_model(bench, origin),
+        settings=_settings(bench, options, origin),
         cells=cells,
         not_ablatable={c.value: why for c in Cell if (why := subject.obstacle(c)) is not None},
         shapley=_shares(subject, cells),
@@ -159,7 +158,7 @@ def _assemble(bench: Bench, options: AuditOptions, cells: dict[str, CellReading 
         slices=read_slices(bench) if options.slices else None,
         checks=(),
         cost=AuditCost(seconds=0.0, forward_calls=0, sequences=0, sequences_asked=0, tokens=0),
-        notes=options.notes,
+        notes=origin.notes,
     )
 
 
@@ -180,11 +179,11 @@ def _shares(subject: Subject, cells: dict[str, CellReading | None]) -> Shapley |
     )
 
 
-def _model(bench: Bench, options: AuditOptions) -> AuditModel:
+def _model(bench: Bench, origin: Origin) -> AuditModel:
     subject = bench.subject
     states = getattr(subject.model.config, "num_hidden_layers", 0)
     return AuditModel(
-        path=options.path,
+        path=origin.name,
         family=subject.family,
         kind=subject.feed.kind.value,
         encoding=subject.feed.encoding.value,
@@ -195,9 +194,9 @@ def _model(bench: Bench, options: AuditOptions) -> AuditModel:
     )
 
 
-def _settings(bench: Bench, options: AuditOptions) -> AuditSettings:
+def _settings(bench: Bench, options: AuditOptions, origin: Origin) -> AuditSettings:
     return AuditSettings(
-        source=options.source,
+        source=origin.source,
         samples=len(bench.items),
         permutations=options.permutations,
         length=bench.n_items,

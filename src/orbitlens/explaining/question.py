@@ -20,8 +20,8 @@ Scores = Callable[[Any], Tensor]  # from a model's output for a batch of one to 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
-    """A model, an input and the question about it."""
+class Question:
+    """A model, an input and what is asked about it."""
 
     model: Any
     inputs: Mapping[str, Tensor]
@@ -116,15 +116,15 @@ class Subject:
         return logits[0] if logits.ndim == 2 else logits[0, self.target]
 
 
-def subject_of(
+def question_of(
     model: Any,  # noqa: ANN401 - a model of transformers
     inputs: Inputs,
     *,
     target: int | None = None,
     mask_id: int | None = None,
     scores: Scores | None = None,
-) -> Subject:
-    """Return a subject, checked.
+) -> Question:
+    """Return a question, checked.
 
     Raises:
         InputError: the model is training, or the input is not one sequence of token ids.
@@ -148,7 +148,7 @@ def subject_of(
         # Hidden tokens would move the others.
         given.setdefault("position_ids", torch.arange(ids.shape[1])[None])
     on_device = {name: value.to(model.device) for name, value in given.items()}
-    return Subject(model=model, inputs=on_device, mask_id=mask_id, scores=scores, asked=target)
+    return Question(model=model, inputs=on_device, mask_id=mask_id, scores=scores, asked=target)
 
 
 def _counts_along_mask(config: Any) -> bool:  # noqa: ANN401

@@ -1,0 +1,147 @@
+"""The command `orbitlens scan`: what the weights of every head say."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orbitlens.cli.inputs import PickleOption
+from orbitlens.cli.output import JsonOption, is_number, progress_bar, show
+from orbitlens.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from torch import Tensor
+
+    from orbitlens.scanning.scan_result import HeadScan, LayerScan, Scan
+
+Place = tuple[str | None, int, int]  # stack, layer, head
+DeviceOption = Annotated[
+    str, typer.Option("--device", metavar="auto|cpu|cuda|mps", help="Where to compute.")
+]
+
+
+def command(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A model's folder, a .gguf file, or a name.")
+    ],
+    layers: Annotated[str | None, typer.Option(metavar="0-3,7", help="Only these layers.")] = None,
+    context: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Rotary: add what a context of N tokens leaves of the rates."
+        ),
+    ] = None,
+    head: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LAYER.HEAD", help="Show all about one head, certificates with reasons."
+        ),
+    ] = None,
+    covariance: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Safetensors with token covariances named 'decoder.0', ...: data-aware rates.",
+        ),
+    ] = None,
+    json_file: JsonOption = None,
+    device: DeviceOption = "auto",
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Whole spectra of layers, however wide.")
+    ] = False,
+    allow_pickle: PickleOption = False,
+) -> None:
+    """Read from the weights alone which heads gather tokens and which spread them."""
+    from orbitlens.running.model import load
+    from orbitlens.scanning.api import scan
+    from orbitlens.scanning.options import ScanOptions
+
+    place = _head_place(head)
+    options = ScanOptions(
+        layers=[place[1]] if place else _layer_numbers(layers),
+        context=context,
+        covariances=_covariances(covariance),
+        exact=exact,
+        device=device,
+    )
+    opened = load(model, allow_pickle=allow_pickle)
+    with progress_bar("scanning") as report:
+        result = scan(opened, options, progress=report)
+    show_scan(result, json_file=json_file, place=place)
+
+
+def show_scan(result: "Scan", *, json_file: Path | None = None, place: Place | None = None) -> None:
+    """Print a scan, or all about one head of it."""
+    from orbitlens.terminal.scan_view import scan_view
+
+    show(result, scan_view if place is None else partial(_one_head, place), json_file=json_file)
+
+
+def _one_head(place: Place, result: "Scan", console: "Console") -> "Iterator[RenderableType]":
+    from orbitlens.terminal.scan_view import head_view
+
+    return head_view(*_find_head(result, place))
+
+
+def _find_head(result: "Scan", place: tuple[str | None, int, int]) -> "tuple[LayerScan, HeadScan]":
+    stack, index, number = place
+    for layer, head in result.heads():
+        if layer.layer == index and head.head == number and stack in {None, layer.stack}:
+            return layer, head
+    raise InputError(
+        f"there is no head {number} in layer {index}{f' of {stack}' if stack else ''}; "
+        f"this model has {result.model.n_heads} heads a layer."
+    )
+
+
+# --- what arguments mean ---------------------------------------------------------------------
+
+
+def _layer_numbers(text: str | None) -> list[int] | None:
+    """Read "0-3,7" as layers 0, 1, 2, 3 and 7."""
+    if text is None:
+        return None
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if not is_number(first) or (dash and not is_number(last)):
+            raise InputError(f"--layers {text!r}: expected numbers and ranges, such as 0-3,7.")
+        upper = int(last) if dash else int(first)
+        if upper < int(first):
+            raise InputError(f"--layers {text!r}: {part.strip()!r} is not a range of layers.")
+        numbers += range(int(first), upper + 1)
+    return numbers
+
+
+def _head_place(text: str | None) -> tuple[str | None, int, int] | None:
+    """Read "3.7" or "decoder.3.7" as (stack, layer, head)."""
+    if text is None:
+        return None
+    parts = text.split(".")
+    stack = parts.pop(0) if len(parts) == 3 else None
+    if len(parts) != 2 or not all(is_number(part) for part in parts):
+        raise InputError(f"--head {text!r}: expected LAYER.HEAD, such as 3.7 (or decoder.3.7).")
+    return stack, int(parts[0]), int(parts[1])
+
+
+def _covariances(file: Path | None) -> "dict[tuple[str, int], Tensor] | None":
+    if file is None:
+        return None
+    from orbitlens.checkpoint.safetensors_file import SafetensorsSource
+
+    if not file.is_file():
+        raise InputError(f"--covariance {file}: there is no such file. Expected safetensors.")
+    source = SafetensorsSource([file])
+    found = {}
+    for name in source.tensors:
+        stack, dot, layer = name.rpartition(".")
+        if not dot or not is_number(layer):
+            raise InputError(
+                f"{file}: tensor {name!r} does not say which layer it belongs to. "
+                "Expected names such as 'decoder.0' or 'encoder.3'."
+            )
+        found[(stack, int(layer))] = source.read(name)
+    return found

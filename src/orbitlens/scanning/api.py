@@ -1,0 +1,169 @@
+"""`scan`: which heads gather tokens and which spread them, from the weights alone.
+
+Enters: a model. Leaves: a `Scan`, one reading a head and a layer.
+Reads one attention layer at a time and nothing but attention; no module is built.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+
+from orbitlens.checkpoint.opened import Checkpoint
+from orbitlens.errors import InputError
+from orbitlens.families.architecture import Position, Stack
+from orbitlens.running.info import Cost, model_info, peak_rss_bytes
+from orbitlens.running.model import load
+from orbitlens.running.workers import torch_threads
+from orbitlens.scanning.layers import scan_layer
+from orbitlens.scanning.notes import scan_flags
+from orbitlens.scanning.options import ScanOptions
+from orbitlens.scanning.scan_result import LayerScan, Scan
+
+NARROW = 768  # d_model up to which layers are scanned side by side
+Progress = Callable[[int, int], None]
+
+
+def scan(
+    model: Any,  # noqa: ANN401 - a `Model`, or what `load` takes
+    options: ScanOptions | None = None,
+    *,
+    progress: Progress | None = None,
+) -> Scan:
+    """Read every head of a model from its weights: does it gather tokens or spread them?
+
+    Args:
+        model: a `Model`, or anything `load` takes; no module is built.
+        options: which layers, which context, covariances for the data-aware reading, ...
+        progress: called with (layers done, layers in all) after each layer.
+
+    Raises:
+        InputError: an option does not fit the model.
+        CheckpointError: a tensor is broken, or holds NaN or infinity.
+    """
+    options = options or ScanOptions()
+    opened = load(model)
+    checkpoint = opened.checkpoint
+    started = time.perf_counter()
+    device = resolve_device(options.device)
+    wanted = _wanted_layers(checkpoint, options)
+    _check_context(checkpoint, options)
+    _check_covariances(checkpoint, options)
+
+    def scan_one(place: tuple[Stack, int]) -> LayerScan:
+        stack, index = place
+        layer = opened.layer(index, stack=stack.name, device=device)
+        return scan_layer(layer, options)
+
+    layers: list[LayerScan] = []
+    for layer in _each(scan_one, wanted, narrow=_is_narrow(wanted, device)):
+        layers.append(layer)
+        if progress is not None:
+            progress(len(layers), len(wanted))
+    cost = Cost(
+        seconds=time.perf_counter() - started,
+        bytes_read=_bytes_read(checkpoint, wanted),
+        peak_rss_bytes=peak_rss_bytes(),
+    )
+    return Scan(
+        model=model_info(checkpoint),
+        layers=tuple(layers),
+        cost=cost,
+        flags=scan_flags(checkpoint, layers, options),
+    )
+
+
+def _is_narrow(wanted: list[tuple[Stack, int]], device: torch.device) -> bool:
+    return device.type == "cpu" and max(stack.d_model for stack, _ in wanted) <= NARROW
+
+
+def _each(
+    function: Callable[[tuple[Stack, int]], LayerScan],
+    places: list[tuple[Stack, int]],
+    *,
+    narrow: bool,
+) -> Iterator[LayerScan]:
+    """Yield each layer's scan in order: layers side by side if narrow, else one with all cores.
+
+    Products of a narrow head take microseconds. Sharing each out gains nothing on idle cores, and
+    on busy ones it waits for a thread that has no core (measured: ten times slower). Two whole
+    layers at once use two cores well, and are still small beside torch itself.
+    """
+    if not narrow or torch.get_num_threads() == 1:
+        yield from map(function, places)
+        return
+    with torch_threads(1), ThreadPoolExecutor(max_workers=2) as pool:
+        yield from pool.map(function, places)
+
+
+def _bytes_read(checkpoint: Checkpoint, places: list[tuple[Stack, int]]) -> int:
+    """Return the size of what was read; layers that share their weights count once."""
+    names = {name for stack, index in places for name in stack.tensors[index].values()}
+    return sum(checkpoint.source.tensors[name].n_bytes for name in names)
+
+
+def _wanted_layers(checkpoint: Checkpoint, options: ScanOptions) -> list[tuple[Stack, int]]:
+    pairs = [
+        (stack, index)
+        for stack in checkpoint.architecture.stacks
+        for index in range(stack.n_layers)
+        if options.layers is None or index in options.layers
+    ]
+    missing = set(options.layers or ()) - {index for _, index in pairs}
+    if missing or not pairs:
+        deepest = max(stack.n_layers for stack in checkpoint.architecture.stacks)
+        raise InputError(
+            f"layers {sorted(missing) or 'none'} were asked for; "
+            f"this model has layers 0 to {deepest - 1}."
+        )
+    return pairs
+
+
+def _check_context(checkpoint: Checkpoint, options: ScanOptions) -> None:
+    if options.context is None:
+        return
+    if options.context < 1:
+        raise InputError(
+            f"a context of {options.context} tokens was asked for; expected 1 or more."
+        )
+    positions = {stack.position for stack in checkpoint.architecture.stacks}
+    if Position.ROTARY not in positions:
+        names = ", ".join(sorted(position.value for position in positions))
+        raise InputError(
+            f"a context length was given, but it only matters for rotary encodings; "
+            f"this model's is {names}. Leave it out."
+        )
+
+
+def _check_covariances(checkpoint: Checkpoint, options: ScanOptions) -> None:
+    known = {
+        (stack.name, index)
+        for stack in checkpoint.architecture.stacks
+        for index in range(stack.n_layers)
+    }
+    unknown = sorted(set(options.covariances or ()) - known)
+    if unknown:
+        stack, index = unknown[0]
+        names = ", ".join(f"{s.name} 0 to {s.n_layers - 1}" for s in checkpoint.architecture.stacks)
+        raise InputError(
+            f"a covariance was given for layer {index} of the {stack}; this model has: {names}."
+        )
+
+
+def resolve_device(name: str) -> torch.device:
+    """Return the device to compute on; "auto" takes CUDA where there is one.
+
+    Raises:
+        InputError: there is no such device here, or it has no float64.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name == "mps":
+        raise InputError("mps has no float64, which exact readings need. Use the device cpu.")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InputError("cuda was asked for, but torch sees no CUDA device. Use the device cpu.")
+    if name not in {"cpu", "cuda"}:
+        raise InputError(f"the device {name!r} is unknown. Expected auto, cpu, cuda or mps.")
+    return torch.device(name)

@@ -1,0 +1,178 @@
+"""One attention layer -> its reading, and those of its heads.
+
+Enters: an `AttentionLayer`. Leaves: a `LayerScan`. One head is in memory at a time.
+"""
+
+import torch
+from torch import Tensor
+
+from orbitlens._types import Covariance
+from orbitlens.errors import InputError
+from orbitlens.heads.head import Head
+from orbitlens.heads.layers import AttentionLayer
+from orbitlens.scanning.options import ScanOptions
+from orbitlens.scanning.scan_result import (
+    HeadScan,
+    LayerScan,
+    Reading,
+    RotaryReading,
+    Tendency,
+    reading_of,
+)
+from orbitlens.theory.certificates import head_certificates, layer_certificates
+from orbitlens.theory.maps import HeadMaps
+from orbitlens.theory.positional import frequency_energy, maps_in_context, rotary_effect
+from orbitlens.theory.rates import LayerDrift, head_rates, predicted_log_change
+
+CHANCE = 3.0  # sigmas of alignment beyond which a head's tendency is not taken for chance
+SPECTRUM_LIMIT = 512  # widest sum of value maps whose whole spectrum is computed unasked
+
+
+class _LayerSums:
+    """What is summed over the heads of a layer while they go by, one at a time."""
+
+    def __init__(self, layer: AttentionLayer, options: ScanOptions) -> None:
+        d, width = layer.stack.d_model, layer.n_heads * layer.stack.d_head
+        rotary = options.context is not None and layer.spec.rotary is not None
+        self.covariance = _covariance(layer, options)
+        self.drift = LayerDrift(d, width)
+        self.context_drift = LayerDrift(d, width) if rotary else None
+        self.data_drift = LayerDrift(d, width) if self.covariance is not None else None
+        whole = options.exact or d <= SPECTRUM_LIMIT
+        self.values = torch.zeros(d, d, dtype=torch.float64, device=layer.device) if whole else None
+        self.inner = self.norms = self.trace = self.speed = 0.0
+        self.options = options
+
+    def add(self, head: Head, maps: HeadMaps) -> None:
+        self.drift.add(maps)
+        if self.context_drift is not None and self.options.context is not None:
+            self.context_drift.add(maps_in_context(head, self.options.context))
+        if self.data_drift is not None:
+            self.data_drift.add(maps, self.covariance)
+        if self.values is not None:
+            self.values.addmm_(maps.out, maps.value.T)
+        self.inner += maps.inner_product
+        self.norms += maps.value_norm * maps.score_norm
+        self.trace += maps.value_out.trace().item()
+        self.speed += maps.speed_limit
+
+
+def _covariance(layer: AttentionLayer, options: ScanOptions) -> Covariance | None:
+    found = (options.covariances or {}).get((layer.stack.name, layer.index))
+    if found is None:
+        return None
+    d = layer.stack.d_model
+    if found.shape != (d, d):
+        raise InputError(
+            f"the covariance for layer {layer.index} has shape {list(found.shape)}; "
+            f"tokens there are {d} wide, so {d} x {d} was expected."
+        )
+    if not torch.isfinite(found).all():
+        raise InputError(f"the covariance for layer {layer.index} holds NaN or infinity.")
+    s = found.to(layer.device, torch.float64)
+    size = s.abs().max().item()
+    symmetric = bool((s - s.T).abs().max() <= 1e-5 * size)
+    if size == 0 or not symmetric or torch.linalg.eigvalsh(s)[0] < -1e-5 * size:
+        raise InputError(
+            f"the covariance for layer {layer.index} is none: expected a symmetric matrix that is "
+            "not zero and has no negative eigenvalue."
+        )
+    return s
+
+
+def scan_layer(layer: AttentionLayer, options: ScanOptions) -> LayerScan:
+    """Return the reading of a layer and of each of its heads."""
+    sums = _LayerSums(layer, options)
+
+    def scan_one(head: Head) -> HeadScan:  # a function, so that no head outlives its turn
+        maps = HeadMaps.of(head)
+        sums.add(head, maps)
+        return _scan_head(head, maps, options.context, sums.covariance)
+
+    heads = [scan_one(head) for head in layer]
+    rates = sums.drift.rates(exact=options.exact)
+    abscissa, radius, copying = _value_sum_spectrum(sums.values)
+    # Where the spectrum was not computed its mean still bounds the abscissa from below.
+    mean = sums.trace / layer.stack.d_model
+    bound = abscissa if abscissa is not None else (mean if mean > 0 else None)
+    log_change = None
+    if sums.covariance is not None:
+        log_change = predicted_log_change(layer, sums.covariance)
+    return LayerScan(
+        layer=layer.index,
+        stack=layer.stack.name,
+        **reading_of(rates),
+        relative_error=rates.relative_error,
+        alignment=sums.inner / sums.norms if sums.norms > 0 else 0.0,
+        ov_trace=sums.trace,
+        ov_abscissa=abscissa,
+        ov_radius=radius,
+        ov_copying=copying,
+        rotary=_summed(sums.context_drift, options),
+        data_aware=_summed(sums.data_drift, options),
+        predicted_log_change=log_change,
+        certificates=layer_certificates(
+            [layer.head(0)], speed_limit=sums.speed, abscissa=bound, radius=radius or bound
+        ),
+        heads=tuple(heads),
+    )
+
+
+def _summed(drift: LayerDrift | None, options: ScanOptions) -> Reading | None:
+    return None if drift is None else Reading(**reading_of(drift.rates(exact=options.exact)))
+
+
+def _value_sum_spectrum(values: Tensor | None) -> tuple[float | None, float | None, float | None]:
+    """Return abscissa, radius and copying score of the sum of value maps, where it was kept."""
+    if values is None:
+        return None, None, None
+    spectrum = torch.linalg.eigvals(values)
+    total = spectrum.abs().sum().item()
+    copying = values.trace().item() / total if total > 0 else 0.0
+    return spectrum.real.max().item(), spectrum.abs().max().item(), copying
+
+
+def _scan_head(
+    head: Head, maps: HeadMaps, context: int | None, covariance: Covariance | None
+) -> HeadScan:
+    sigmas = head.d_model * maps.alignment
+    data_aware = None
+    if covariance is not None:
+        data_aware = Reading(**reading_of(head_rates(maps, covariance)))
+    return HeadScan(
+        head=head.index,
+        **reading_of(head_rates(maps)),
+        tendency=_tendency(sigmas),
+        alignment=maps.alignment,
+        alignment_sigmas=sigmas,
+        alignment_signs=maps.alignment_signs,
+        ov_abscissa=maps.value_abscissa,
+        ov_radius=maps.value_radius,
+        ov_copying=maps.copying,
+        ov_norm=maps.value_norm,
+        ov_speed_limit=maps.speed_limit,
+        qk_symmetry=maps.score_symmetry,
+        qk_norm=maps.score_norm,
+        rotary=_rotary_reading(head, context),
+        data_aware=data_aware,
+        certificates=head_certificates(head, maps),
+    )
+
+
+def _tendency(sigmas: float) -> Tendency:
+    if abs(sigmas) < CHANCE:
+        return Tendency.NEUTRAL
+    return Tendency.SPREADS if sigmas > 0 else Tendency.GATHERS
+
+
+def _rotary_reading(head: Head, context: int | None) -> RotaryReading | None:
+    if context is None or head.rotary is None:
+        return None
+    effect = rotary_effect(head, context)
+    return RotaryReading(
+        context=context,
+        **reading_of(effect.rates),
+        alignment=effect.alignment,
+        survival=effect.size_survival,
+        energy=tuple(frequency_energy(head, n_context=context).tolist()),
+    )

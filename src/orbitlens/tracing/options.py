@@ -1,0 +1,24 @@
+"""How much a trace runs and works out."""
+
+from dataclasses import dataclass
+
+from orbitlens.running.inputs import NORMALISE
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceOptions:
+    """How much is run, and what is worked out besides the measurements."""
+
+    max_tokens: int = 20_000
+    context: int | None = None  # tokens of a context; 128 or the model's positions if not given
+    batch: int = 8  # contexts run at once
+    shuffle: bool = False  # control: tokens in random order
+    twin: bool = False  # control: an untrained model of the same config, traced as well
+    mechanisms: bool = False  # induction, saturation and margin of heads, beside a twin's
+    normalise: tuple[float, float] = NORMALISE  # mean and deviation for images of whole numbers
+
+    closures: tuple[str, ...] = ("plain", "frozen", "chunks")
+    closure: str = "chunks"  # the default one, which "predicted" means
+    n_kept: int = 1024  # tokens kept, in whole contexts, for patterns, flows and surrogates
+    seed: int = 0
+    flow_steps: int = 4  # Runge-Kutta steps a layer
