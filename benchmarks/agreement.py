@@ -12,7 +12,7 @@ import json
 import math
 import random
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -20,14 +20,15 @@ import torch
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.running.batches import Limits, id_batches, image_batches, shuffled, text_contexts
 from orbitlens.running.images import read_images
+from orbitlens.running.loading import build_module, load_tokenizer
+from orbitlens.running.model import load
 from orbitlens.running.texts import read_text
-from orbitlens.running.loading import build_module, fresh_module, load_tokenizer
+from orbitlens.tracing.api import trace
 from orbitlens.tracing.metrics import cosine_clusters, mean_cosine, mean_squared_distance
+from orbitlens.tracing.options import TraceOptions
 from orbitlens.tracing.replay import iterate_block, noting_blocks
 from orbitlens.tracing.steps import update_size
 from orbitlens.tracing.surrogates import SURROGATES
-from orbitlens.tracing.api import trace
-from orbitlens.tracing.options import TraceOptions
 
 CLOSURES = ("plain", "frozen", *SURROGATES)
 ATOMS = re.compile(r"\[[^\]]+\]|Br|Cl|>>|%\d{2}|[BCNOSPFIbcnosp]|[()=#+\-\\/:~@?>*$.]|\d")
@@ -129,16 +130,14 @@ def all_cases(models, data, n_tokens):
 
 
 def row(case):
-    checkpoint, (model, _) = load_checkpoint(case.folder), load_model(case.folder)
-    found = trace(
-        checkpoint, model, case.judge, fit=case.fit, options=TraceOptions(closures=CLOSURES)
-    )
-    quick = TraceOptions(closures=("chunks",), n_kept=256, flow_steps=1)
-    twin = fresh_module(case.folder, seed=0)
-    controls = {"untrained twin": measured(trace(checkpoint, twin, case.judge, options=quick))}
+    model = load(case.folder)
+    whole = TraceOptions(closures=CLOSURES, max_tokens=10**9)
+    found = trace(model, case.judge, fit=case.fit, options=whole)
+    quick = replace(whole, closures=("chunks",), n_kept=256, flow_steps=1)
+    controls = {"untrained twin": measured(trace(model.twin(), case.judge, options=quick))}
     if case.control is not None:
         controls["shuffled tokens"] = measured(
-            trace(checkpoint, model, case.control, options=quick)
+            trace(model, case.control, options=quick)
         )
     print(case.name, case.what, f"{found.cost.seconds:.0f} s", flush=True)
     data = found.to_json()
@@ -178,10 +177,8 @@ def mean(values):
 
 def albert_beyond(case, n_layers=1000):
     """Apply ALBERT's one layer again and again, far beyond its 12."""
-    checkpoint, (model, _) = (
-        load_checkpoint(case.folder),
-        load_model(case.folder, dtype=torch.float64),
-    )
+    opened = load(case.folder, dtype=torch.float64)
+    checkpoint, model = opened.checkpoint, opened.module
     batch = {"input_ids": case.judge[0]["input_ids"][:1]}
     with torch.no_grad(), noting_blocks(model, checkpoint) as noted:
         model(**batch)

@@ -17,14 +17,14 @@ import transformers
 from _timing import machine, time_in_turns, time_once
 
 from orbitlens.order.api import audit
-from orbitlens.order.options import AuditOptions
 from orbitlens.order.divergence import js_bits
-from orbitlens.running.inputs import random_ids
-from orbitlens.running.samples import text_inputs
+from orbitlens.order.options import AuditOptions
 from orbitlens.order.permutations import neighbour_swaps, shuffles
 from orbitlens.order.sensitivity import Bench, compare, neighbour_effects
 from orbitlens.order.subject import Cell, make_subject, run
-from orbitlens.running.loading import build_module, fresh_module, load_tokenizer
+from orbitlens.running.inputs import random_ids
+from orbitlens.running.loading import build_module, load_tokenizer
+from orbitlens.running.samples import text_inputs
 
 SPEED_GOAL, SECONDS_GOAL, AGREE = 5.0, 30.0, 1e-5
 N_NAIVE = 4  # inputs that one call a permutation is timed on

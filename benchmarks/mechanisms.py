@@ -23,8 +23,8 @@ from orbitlens.lab.by_hand import induction_by_hand
 from orbitlens.orbit import OrbitConfig, OrbitForCausalLM
 from orbitlens.running.batches import Limits, id_batches, text_contexts
 from orbitlens.running.inputs import n_positions
-from orbitlens.running.texts import read_text
 from orbitlens.running.loading import build_module, fresh_module, load_tokenizer
+from orbitlens.running.texts import read_text
 from orbitlens.scanning.scan_result import plain
 from orbitlens.tracing.mechanism_result import in_words
 from orbitlens.tracing.mechanisms import MechanismOptions, Subject, mechanisms
@@ -135,7 +135,6 @@ def main():
     parser.add_argument("--out", type=Path, default=Path("docs/mechanisms.json"))
     parser.add_argument("--tokens", type=int, default=16_000)
     args = parser.parse_args()
-    quiet_transformers()
     torch.set_num_threads(1)
     options = MechanismOptions()
     rows = list(all_rows(args.models, args.data, args.tokens))

@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 
 import torch
+from orbitlens.reporting.inputs import ReportOptions
 
 from orbitlens.reporting.gather import gather
-from orbitlens.reporting.inputs import ReportOptions
 from orbitlens.reporting.page import render
 
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"

@@ -23,10 +23,10 @@ import torch
 from _timing import machine, time_in_turns
 
 from orbitlens.checkpoint.load import load_checkpoint
-from orbitlens.running.capture import capturing
 from orbitlens.running.batches import Limits, id_batches, text_contexts
+from orbitlens.running.capture import capturing
+from orbitlens.running.loading import build_module, load_tokenizer
 from orbitlens.running.texts import read_text
-from orbitlens.running.loading import build_module, fresh_module, load_tokenizer
 from orbitlens.tracing.collector import Collector
 
 JOBS = ("forward", "trace", "collect")

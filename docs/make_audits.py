@@ -20,12 +20,12 @@ import transformers
 from rich.console import Console
 
 from orbitlens.order.api import audit
-from orbitlens.order.options import AuditOptions
 from orbitlens.order.audit_result import Audit
-from orbitlens.running.samples import text_inputs
+from orbitlens.order.options import AuditOptions
 from orbitlens.order.subject import Cell, make_subject, run
 from orbitlens.running.images import patches_of_images
-from orbitlens.running.loading import build_module, fresh_module, load_tokenizer
+from orbitlens.running.loading import build_module, load_tokenizer
+from orbitlens.running.samples import text_inputs
 from orbitlens.terminal.audit_view import audit_view
 
 OUT = Path(__file__).parent / "audits"
@@ -60,7 +60,10 @@ def keep(name: str, found: Audit) -> None:
 
 def stories(models: Path, data: Path) -> None:
     """Audit a language model of small stories on such stories."""
-    model, tokenizer = build_module(models / "stories260K-llama-hf"), load_tokenizer(models / "stories260K-llama-hf")
+    model, tokenizer = (
+        build_module(models / "stories260K-llama-hf"),
+        load_tokenizer(models / "stories260K-llama-hf"),
+    )
     generator = torch.Generator().manual_seed(0)
     inputs = text_inputs(data / "tinystories_sample.txt", tokenizer, 64, 32, generator)
     subject = make_subject(model, n_front=inputs.n_front)

@@ -463,7 +463,7 @@ def test_ctrl_c_exits_with_130_and_no_traceback(model, monkeypatch):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("orbitlens.scanning.headmap.load_layer", interrupted)
+    monkeypatch.setattr("orbitlens.running.model.load_layer", interrupted)
     outcome = run("scan", model)
     assert outcome.code == 130
     assert "Traceback" not in outcome.err

@@ -139,7 +139,7 @@ def test_tokens_that_attend_alike_are_named():
 def test_the_missing_library_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "causallearn.search.ConstraintBased.FCI", None)
     monkeypatch.delitem(sys.modules, "orbitlens.explaining.independence")
-    with pytest.raises(MissingPackageError, match=r"orbitlens\[studies\]"):
+    with pytest.raises(MissingPackageError, match=r"orbitlens\[explain\]"):
         graph_of_attention(torch.eye(3), 64)
 
 

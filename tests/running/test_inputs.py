@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from orbitlens.cli.inputs import token_ids
 from orbitlens.errors import InputError
 from orbitlens.running.batches import Limits, id_batches, image_batches, shuffled, text_contexts
 from orbitlens.running.images import read_images
-from orbitlens.running.inputs import parse_ids
-from orbitlens.running.texts import PIECE, read_text, special_tokens
+from orbitlens.running.inputs import inputs_of, parse_ids
+from orbitlens.running.model import load
+from orbitlens.running.texts import PIECE, passage, read_text, special_tokens
 
 LIMITS = Limits(context=6, batch=2, max_tokens=1000)
 
@@ -55,7 +57,7 @@ def test_a_text_is_streamed_in_pieces_that_lose_nothing(tmp_path):
 
 
 def test_the_packages_own_passage_is_there():
-    assert len("".join(read_text(None))) > 2000
+    assert len("".join(read_text(passage()))) > 2000
 
 
 def test_text_that_is_not_utf8_is_refused(tmp_path):
@@ -76,10 +78,15 @@ def test_a_context_without_room_for_text_is_refused():
 
 
 def test_ids_come_from_numbers_or_a_file(tmp_path):
-    assert parse_ids("5, 17 3") == [[5, 17, 3]]
+    assert parse_ids("5, 17 3") == token_ids("5, 17 3") == ((5, 17, 3),)
     file = tmp_path / "ids.txt"
     file.write_text("1 2 3 4\n\n5,6,7,8\n")
-    assert parse_ids(str(file)) == [[1, 2, 3, 4], [5, 6, 7, 8]]
+    assert token_ids(str(file)) == ((1, 2, 3, 4), (5, 6, 7, 8))
+
+
+def test_a_list_of_ids_may_be_longer_than_the_name_of_a_file():
+    ids = ",".join(str(k) for k in range(2000))
+    assert token_ids(ids) == (tuple(range(2000)),)
 
 
 @pytest.mark.parametrize("text", ["a,b", "-1,2", "1.5", "", "9" * 30])
@@ -148,7 +155,9 @@ def test_broken_images_are_refused(tmp_path):
             read_images(tmp_path / name, mean=0.5, std=0.5)
 
 
-def test_images_of_the_wrong_size_are_refused():
-    with pytest.raises(InputError, match=r"\[1, 5, 5\].*takes \[1, 4, 4\]"):
-        list(image_batches(torch.zeros(3, 1, 5, 5), LIMITS, shape=(1, 4, 4)))
-    assert len(list(image_batches(torch.zeros(3, 1, 4, 4), LIMITS, shape=(1, 4, 4)))) == 2
+def test_images_of_the_wrong_size_are_refused(model_folder):
+    model = load(model_folder("vit"))
+    with pytest.raises(InputError, match=r"\[1, 5, 5\].*takes \[1, 12, 12\]"):
+        inputs_of(model, torch.zeros(3, 1, 5, 5))
+    images = inputs_of(model, torch.zeros(3, 1, 12, 12)).images
+    assert len(list(image_batches(images, LIMITS, model.module.config))) == 2

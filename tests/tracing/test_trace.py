@@ -82,7 +82,7 @@ def test_measured_changes_equal_the_slow_way(tiny):
     model = tiny("llama-grouped")
     found = trace(model, batches(), fit=batches(), options=QUICK)
     with torch.no_grad():
-        states = model(ids(), output_hidden_states=True).hidden_states
+        states = model.module(ids(), output_hidden_states=True).hidden_states
     for layer in (0, 1):
         spread = [
             sum(mean_squared_distance(x.double()) for x in states[k]) for k in (layer, layer + 1)
@@ -183,7 +183,7 @@ def test_no_context_at_all_is_refused(tiny):
     "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
 )
 def test_running_out_of_memory_comes_with_advice(error):
-    with pytest.raises(InputError, match="smaller --batch"), out_of_memory_explained():
+    with pytest.raises(InputError, match="smaller batch"), out_of_memory_explained():
         raise error
 
 
@@ -262,9 +262,8 @@ def test_sorting_digits_and_images(shared_model):
     images = read_images(data("t10k-images-idx3-ubyte.gz"), mean=0.1307, std=0.3081)
 
     def image_halves(model, tokenizer, limits):
-        shape = (1, 28, 28)
         return tuple(
-            list(image_batches(part, limits, shape=shape)) for part in images[:64].split(32)
+            list(image_batches(part, limits, model.config)) for part in images[:64].split(32)
         )
 
     _, found = judged(shared_model("vit-mnist-3class-hf"), image_halves)

@@ -178,6 +178,6 @@ def _searched(
         from orbitlens.explaining.independence import discovered
     except ImportError as error:
         raise MissingPackageError(
-            "graphs of attention need causal-learn: pip install causal-learn"
+            "graphs of attention need causal-learn: pip install 'orbitlens[explain]'"
         ) from error
     return discovered(correlation, samples, alpha, latents=latents)

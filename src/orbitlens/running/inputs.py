@@ -181,7 +181,7 @@ def as_contexts(given: Any) -> tuple[tuple[int, ...], ...]:  # noqa: ANN401 - li
         rows = [rows]
     plain = [row.tolist() if hasattr(row, "tolist") else list(row) for row in rows]
     if not plain or not all(plain):
-        raise InputError("there are no token ids. Give some, such as [5, 17, 3, 8].")
+        raise InputError("the input is too short: there are no ids. Give some: [5, 17, 3, 8].")
     for row in plain:
         for value in row:
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
@@ -269,7 +269,9 @@ def _is_batches(given: object) -> bool:
 def _batches(given: Any) -> tuple[Batch, ...]:  # noqa: ANN401
     rows = [given] if isinstance(given, Mapping) else list(given)
     if not rows or not all(isinstance(row, Mapping) for row in rows):
-        raise InputError("batches were given that are no mappings from names to tensors.")
+        raise InputError(
+            "batches are too short, or no mappings from names to tensors: there is nothing to run."
+        )
     tensors = [{k: v for k, v in row.items() if isinstance(v, Tensor)} for row in rows]
     labels = {"labels"}  # of a training loop: a loss is not asked for here
     return tuple({k: v for k, v in row.items() if k not in labels} for row in tensors)

@@ -346,7 +346,7 @@ def test_a_covariance_for_a_layer_that_is_not_scanned_is_no_error(tiny):
 def test_wide_layers_are_estimated_and_flagged_unless_exact_is_asked_for(tiny, monkeypatch):
     exact = scan(tiny("gpt2"))
     monkeypatch.setattr("orbitlens.theory.rates.DENSE_LIMIT", 8)
-    monkeypatch.setattr("orbitlens.scanning.headmap.SPECTRUM_LIMIT", 8)
+    monkeypatch.setattr("orbitlens.scanning.layers.SPECTRUM_LIMIT", 8)
     estimated, asked = scan(tiny("gpt2")), scan(tiny("gpt2"), ScanOptions(exact=True))
     assert asked.layers == exact.layers
     assert asked.flags == exact.flags
