@@ -17,7 +17,6 @@ from pathlib import Path
 
 import torch
 
-from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.running.batches import Limits, id_batches, image_batches, shuffled, text_contexts
 from orbitlens.running.images import read_images
 from orbitlens.running.loading import build_module, load_tokenizer
@@ -136,9 +135,7 @@ def row(case):
     quick = replace(whole, closures=("chunks",), n_kept=256, flow_steps=1)
     controls = {"untrained twin": measured(trace(model.twin(), case.judge, options=quick))}
     if case.control is not None:
-        controls["shuffled tokens"] = measured(
-            trace(model, case.control, options=quick)
-        )
+        controls["shuffled tokens"] = measured(trace(model, case.control, options=quick))
     print(case.name, case.what, f"{found.cost.seconds:.0f} s", flush=True)
     data = found.to_json()
     return {

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import torch
 from agreement import short
+from orbitlens.lab.by_hand import induction_by_hand
 
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.checkpoint.zoo import zoo_names, zoo_path
 from orbitlens.files import write_whole
-from orbitlens.lab.by_hand import induction_by_hand
 from orbitlens.orbit import OrbitConfig, OrbitForCausalLM
 from orbitlens.running.batches import Limits, id_batches, text_contexts
 from orbitlens.running.inputs import n_positions

@@ -6,10 +6,10 @@ from dataclasses import fields, replace
 
 import pytest
 import torch
+from orbitlens.lab.by_hand import induction_by_hand
 
 from orbitlens.checkpoint.zoo import zoo_path
 from orbitlens.errors import InputError
-from orbitlens.lab.by_hand import induction_by_hand
 from orbitlens.running.batches import Limits, batches_of
 from orbitlens.running.inputs import inputs_of
 from orbitlens.running.loading import build_module

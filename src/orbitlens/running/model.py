@@ -18,10 +18,10 @@ from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.checkpoint.opened import Checkpoint
 from orbitlens.errors import InputError
 from orbitlens.families.architecture import Architecture
-from orbitlens.heads.head import Head
-from orbitlens.heads.layers import AttentionLayer, load_layer
 from orbitlens.families.feed import Feed
 from orbitlens.families.registry import feed_of
+from orbitlens.heads.head import Head
+from orbitlens.heads.layers import AttentionLayer, load_layer
 from orbitlens.running.info import display_name
 from orbitlens.running.loading import build_module, drawn_anew, fresh_module, load_tokenizer
 
