@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 from agreement import short
-from orbitlens.lab.by_hand import induction_by_hand
+from orbitlens.orbit.by_hand import induction_by_hand
 
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.checkpoint.zoo import zoo_names, zoo_path

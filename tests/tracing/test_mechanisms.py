@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 import pytest
 import torch
-from orbitlens.lab.by_hand import induction_by_hand
+from orbitlens.orbit.by_hand import induction_by_hand
 
 from orbitlens.checkpoint.zoo import zoo_path
 from orbitlens.errors import InputError
