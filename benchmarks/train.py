@@ -27,8 +27,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 from _timing import machine, time_in_turns
 
-from orbitlens.lab.sweep import read_sweep, run_sweep
-from orbitlens.lab.training import build_model, rate_at, run_config, task_of, train, training_batch
+from orbitlens.lab.recipe import build_model, make_optimizer, rate_at, training_batch
+from orbitlens.lab.run import run_config, task_of
+from orbitlens.lab.sweep import run_sweep
+from orbitlens.lab.sweep_file import read_sweep
+from orbitlens.lab.training import train
 from orbitlens.orbit.checks import NEEDS_POSITION
 from orbitlens.orbit.switches import SWITCHES
 from orbitlens.running.loading import quiet_transformers
@@ -134,8 +137,6 @@ def loop(steps):
 
 
 def step_job(config, task):
-    from orbitlens.lab.training import make_optimizer
-
     model = build_model(config, task).train()
     optimizer = make_optimizer(model, config)
     parameters = list(model.parameters())

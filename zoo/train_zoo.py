@@ -41,8 +41,8 @@ RECIPE: dict[str, Any] = {
     "judged": 400,
     "seed": 0,
 }
-STEPS = {"none": 2800}  # order has to be found in the mask first, which takes time
-HOME = Path(__file__).resolve().parents[1] / "src" / "orbitlens" / "lab" / "models"
+STEPS = {"none": 2800}  # without an encoding, order is inferred from the mask, which takes longer
+HOME = Path(__file__).resolve().parents[1] / "src" / "orbitlens" / "checkpoint" / "zoo_models"
 
 
 def config_of(position: str, text: Path) -> RunConfig:

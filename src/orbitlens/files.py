@@ -1,14 +1,27 @@
-"""Files that are whole whenever they exist.
+"""Files and folders that are whole whenever they exist.
 
-Enters: bytes and a place. Leaves: a file. `write_whole` leaves errors of the disk to its caller;
-`write_result` and `writable_folder` say what went wrong.
+Enters: content and a place. Leaves: a file or a folder. It is written beside its place under the
+name of a draft, then renamed. Modes follow the umask. `write_whole` and `write_folder` leave errors
+of the disk to their caller, who can tell with `remedy` what to do; `write_result` and
+`writable_folder` say it themselves.
 """
 
+import errno
 import os
+import secrets
+import shutil
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from orbitlens.errors import InputError
+
+DRAFT = ".draft-"
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+STALE = 3600.0  # seconds after which a draft can only be what a killed process left
 
 
 def write_whole(file: Path, data: bytes, *, onto_disk: bool = False) -> None:
@@ -17,18 +30,40 @@ def write_whole(file: Path, data: bytes, *, onto_disk: bool = False) -> None:
     `onto_disk` waits until the disk has it, so that it survives the machine and not only the
     process.
     """
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=".draft-")
-    draft = Path(name)
+    draft = _draft_of(file)
+    handle = os.open(draft, NEW, 0o666)  # less what the umask takes away
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(data)
             if onto_disk:
                 stream.flush()
                 os.fsync(stream.fileno())
-        draft.chmod(0o644)
         draft.replace(file)
     finally:
         draft.unlink(missing_ok=True)  # still there only where something failed
+    if onto_disk:
+        sync_folder(file.parent)
+    _drop_stale(file)
+
+
+def write_folder(folder: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a folder; it gets its name when it is whole and the disk has it."""
+    draft = _draft_of(folder)
+    draft.mkdir()
+    try:
+        write(draft)
+        mode = draft.stat().st_mode & 0o666  # the folder got its own by the umask
+        for path in (draft, *draft.rglob("*")):
+            if path.is_dir():
+                sync_folder(path)
+            else:
+                path.chmod(mode)  # some libraries let nobody else read what they write
+                _sync_file(path)
+        shutil.rmtree(folder, ignore_errors=True)
+        draft.replace(folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    sync_folder(folder.parent)
 
 
 def write_result(file: Path, data: bytes) -> None:
@@ -40,9 +75,7 @@ def write_result(file: Path, data: bytes) -> None:
     try:
         write_whole(file, data)
     except OSError as error:
-        raise InputError(
-            f"{file}: cannot be written ({error}). Make room, and run again."
-        ) from error
+        raise InputError(f"{file}: cannot be written ({error}). {remedy(error)}") from error
 
 
 def writable_folder(folder: Path) -> Path:
@@ -59,3 +92,58 @@ def writable_folder(folder: Path) -> Path:
     except OSError as error:
         raise InputError(f"{folder}: cannot be written to ({error}). Choose another.") from error
     return folder
+
+
+def remedy(error: Exception) -> str:
+    """Return what to do about an error of the disk; safetensors gives its reason in words alone."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number in FULL or "No space left" in str(error):
+        return "Make room, and run again."
+    if number in FORBIDDEN or "Permission denied" in str(error):
+        return "Choose a folder that this user may write to, or change its permissions."
+    return "Choose another place, or run again once that is mended."
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the disk has the names in a folder, where the system can be asked to."""
+    if os.name != "posix":  # elsewhere a folder cannot be opened
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def drop_drafts(folder: Path) -> None:
+    """Remove the drafts in a folder that no other process writes to."""
+    for draft in folder.glob(f"{DRAFT}*"):
+        _drop(draft)
+
+
+def _draft_of(place: Path) -> Path:
+    # Names have 255 bytes at most.
+    return place.with_name(f"{DRAFT}{place.name[:40]}-{secrets.token_hex(4)}")
+
+
+def _drop_stale(file: Path) -> None:
+    """Remove old drafts of the same file: their processes were killed."""
+    for draft in file.parent.glob(f"{DRAFT}*"):
+        same = draft.name.removeprefix(DRAFT).rpartition("-")[0] == file.name[:40]
+        try:
+            if same and time.time() - draft.stat().st_mtime > STALE:
+                _drop(draft)
+        except OSError:  # another process was faster, or it is another user's
+            continue
+
+
+def _drop(draft: Path) -> None:
+    if draft.is_dir():
+        shutil.rmtree(draft, ignore_errors=True)
+    else:
+        draft.unlink(missing_ok=True)
+
+
+def _sync_file(file: Path) -> None:
+    with file.open("rb+") as stream:
+        os.fsync(stream.fileno())

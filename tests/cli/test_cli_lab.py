@@ -152,7 +152,7 @@ def test_a_sweep_with_a_failure_says_so_and_exits_with_1(tmp_path, monkeypatch):
 def test_the_experiments_of_the_repository_can_be_read(name):
     from pathlib import Path
 
-    from orbitlens.lab.sweep import read_sweep
+    from orbitlens.lab.sweep_file import read_sweep
 
     folder = Path(__file__).resolve().parents[2] / "experiments"
     plan = read_sweep(folder / f"{name}.toml")

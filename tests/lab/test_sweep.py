@@ -12,8 +12,8 @@ from orbitlens.errors import InputError
 from orbitlens.lab import sweep as sweep_module
 from orbitlens.lab.run import RunResult, run_config, run_hash
 from orbitlens.lab.summary import Interval, interval, summary_row
-from orbitlens.lab.sweep import read_sweep, run_sweep
-from orbitlens.lab.sweep_file import line_of
+from orbitlens.lab.sweep import run_sweep
+from orbitlens.lab.sweep_file import line_of, read_sweep
 
 BASE = """
 seeds = 2

@@ -17,19 +17,19 @@ from safetensors.torch import load
 from orbitlens.errors import InputError, TrainingError
 from orbitlens.lab import training
 from orbitlens.lab.judging import convergence, judge
-from orbitlens.lab.run import RunConfig, result_from_json, run_config, run_hash
-from orbitlens.lab.run_state import LOG, MODEL, RESULT, STATE, read_state
-from orbitlens.lab.tasks import build_task, judged_columns
-from orbitlens.lab.tasks.base import stream_seed
-from orbitlens.lab.training import (
+from orbitlens.lab.ownership import LOCK
+from orbitlens.lab.recipe import (
     build_model,
     make_optimizer,
     orbit_config,
     rate_at,
-    task_of,
-    train,
     training_batch,
 )
+from orbitlens.lab.run import RunConfig, result_from_json, run_config, run_hash, task_of
+from orbitlens.lab.run_state import LOG, MODEL, RESULT, STATE, read_state
+from orbitlens.lab.tasks import build_task, judged_columns
+from orbitlens.lab.tasks.base import stream_seed
+from orbitlens.lab.training import train
 
 FORK = multiprocessing.get_context("fork")  # a fork has everything imported: kills can be many
 TINY = {"digits": 1, "layers": 1, "heads": 2, "width": 8, "steps": 24, "batch": 8, "judged": 64}
@@ -212,7 +212,7 @@ def test_killed_at_ten_random_moments_a_run_ends_with_the_same_bits(tmp_path, mo
     moments, kills, steps, n_ended = random.Random(7), 0, set(), 0
     while kills < 10:
         folder = tmp_path / f"cut{n_ended}"
-        alive = killed_after(moments.uniform(0, whole / 6), lambda: train(config, folder))  # noqa: B023
+        alive = killed_after(moments.uniform(0, whole / 3), lambda: train(config, folder))  # noqa: B023
         kills += alive
         n_ended += not alive  # it ended between two kills: the next are for a new run
         state = read_state(folder / run_hash(config))
@@ -224,7 +224,7 @@ def test_killed_at_ten_random_moments_a_run_ends_with_the_same_bits(tmp_path, mo
         assert weights(folder, config) == weights(tmp_path / "whole", config)
         assert log(folder, config) == log(tmp_path / "whole", config)
         left = {path.name for path in (folder / run_hash(config)).iterdir()}
-        assert left == {"config.json", LOG, MODEL, RESULT}
+        assert left == {"config.json", LOG, MODEL, RESULT, LOCK}
 
 
 def interrupted(config, folder, monkeypatch, step):
@@ -490,6 +490,6 @@ def test_bad_settings_are_refused(settings, match):
     ],
 )
 def test_switches_that_do_not_fit_are_refused_before_training(settings, match):
-    config = run_config(settings)
     with pytest.raises(InputError, match=match):
+        config = run_config(settings)
         orbit_config(config, task_of(config))

@@ -15,7 +15,7 @@ from orbitlens.cli.switch_options import with_switches
 from orbitlens.errors import InputError
 from orbitlens.families import orbit as reader
 from orbitlens.lab.run import RunConfig, run_config
-from orbitlens.lab.sweep import read_sweep
+from orbitlens.lab.sweep_file import read_sweep
 from orbitlens.orbit import OrbitConfig
 from orbitlens.orbit.config import switch_fields
 from orbitlens.orbit.switches import SWITCHES, Switches, declared_switches, switch

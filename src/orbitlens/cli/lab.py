@@ -23,7 +23,8 @@ from orbitlens.errors import InputError, MissingPackageError
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from orbitlens.lab.training import Progress, RunResult
+    from orbitlens.lab.run import RunResult
+    from orbitlens.lab.training import Progress
 
 SetOption = Annotated[
     list[str] | None,
@@ -77,8 +78,8 @@ def _train(
     settings: dict[str, Any], seeds: int, out: Path, tracker: str | None, json_file: Path | None
 ) -> None:
     _needs_lab()
+    from orbitlens.lab.recipe import check_run
     from orbitlens.lab.run import run_config
-    from orbitlens.lab.training import check_run
     from orbitlens.lab.training import train as run
 
     if seeds < 1:
@@ -135,7 +136,8 @@ def sweep(
 ) -> None:
     """Train many models that differ in their settings, and compare them over seeds."""
     _needs_lab()
-    from orbitlens.lab.sweep import read_sweep, run_sweep
+    from orbitlens.lab.sweep import run_sweep
+    from orbitlens.lab.sweep_file import read_sweep
     from orbitlens.running.workers import cluster_client
 
     if workers is not None and workers < 1:

@@ -80,6 +80,8 @@ def _check(systems: Sequence[System], tokens: Tensor) -> None:
 
 def check_memory(n_numbers: int) -> None:
     """Refuse an ensemble that would not fit: starts, ends and copies, 8 bytes a number."""
+    if not hasattr(os, "sysconf"):  # Windows does not say
+        return
     needed = 8 * 8 * n_numbers
     available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > available:

@@ -96,8 +96,8 @@ def _judge_tokens(model: Any, batch: Batch) -> tuple[float, Bool[Tensor, "batch 
 
 
 def _judge_cuts(model: Any, batch: Batch, sums: _Sums) -> None:  # noqa: ANN401
-    found = [_judge_tokens(model, cut_at(batch, column)) for column in full_columns(batch.targets)]
-    losses, right = zip(*found, strict=True)
+    cuts = [_judge_tokens(model, cut_at(batch, column)) for column in full_columns(batch.targets)]
+    losses, right = zip(*cuts, strict=True)
     sums.add(sum(losses) / len(losses), torch.cat(right, dim=1))
 
 

@@ -8,8 +8,8 @@ import difflib
 import hashlib
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -112,15 +112,7 @@ def run_config(settings: Mapping[str, Any]) -> RunConfig:
     given = RECIPES.get(task, {}) | dict(settings)
     options = {name: given.pop(name) for name in list(given) if name in known}
     check_options(task, options)
-    names = {setting.name for setting in fields(RunConfig)} - {"options"}
-    for name in given:
-        if name not in names:
-            close = difflib.get_close_matches(name, [*names, *known], n=1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
-            raise InputError(
-                f"the setting {name!r} is unknown.{hint} Known: {', '.join(sorted(names))}; of the "
-                f"task: {', '.join(known)}."
-            )
+    _check_names(given, known)
     for name, value in given.items():
         if isinstance(value, list) and tuple in KINDS[name]:
             value = given[name] = tuple(value)
@@ -128,6 +120,19 @@ def run_config(settings: Mapping[str, Any]) -> RunConfig:
         if float in KINDS[name] and type(value) is int:  # a file may say 1 and mean 1.0
             given[name] = float(value)
     return RunConfig(options=options, **given)
+
+
+def _check_names(given: Iterable[str], options: Iterable[str]) -> None:
+    """Refuse settings that neither a run nor its task has."""
+    names = {setting.name for setting in fields(RunConfig)} - {"options"}
+    for name in given:
+        if name not in names:
+            close = difflib.get_close_matches(name, [*names, *options], n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise InputError(
+                f"the setting {name!r} is unknown.{hint} Known: {', '.join(sorted(names))}; of the "
+                f"task: {', '.join(options)}."
+            )
 
 
 def task_of(config: RunConfig) -> Task:
@@ -179,12 +184,21 @@ class RunResult:
         }
 
 
-def result_from_json(data: Mapping[str, Any]) -> RunResult:
+def result_from_json(data: object) -> RunResult:
     """Return the result that `to_json` wrote.
 
     Raises:
-        InputError, KeyError, TypeError: it is something else.
+        InputError: it is something else.
     """
-    settings = dict(data["config"])
-    settings |= settings.pop("options")
-    return RunResult(**{**data, "config": run_config(settings)})
+    names = {each.name: each for each in fields(RunResult)}
+    required = {name for name, each in names.items() if each.default is MISSING}
+    if not isinstance(data, Mapping) or not required <= set(data) <= set(names):
+        raise InputError(f"expected an object with {', '.join(names)}.")
+    settings = data["config"]
+    if not isinstance(settings, Mapping) or not isinstance(settings.get("options"), Mapping):
+        raise InputError("config: expected the settings of a run and the options of its task.")
+    flat = {name: value for name, value in settings.items() if name != "options"}
+    for name in ("seed", "loss", "accuracy", "token_accuracy", "steps", "seconds", "parameters"):
+        if isinstance(data[name], bool) or not isinstance(data[name], int | float):
+            raise InputError(f"{name}={data[name]!r}: expected a number.")
+    return RunResult(**{**data, "config": run_config(flat | dict(settings["options"]))})

@@ -2,13 +2,12 @@
 
 Enters: the state of a run. Leaves: files. `state.safetensors` holds weights, the optimizer's state
 and the losses not yet logged, and in its header the step, the seconds and how long the log was: one
-file, written beside and renamed, so that a run killed at any moment goes on from one moment.
+file, written beside and renamed, so that a run killed at any moment continues from one state.
 """
 
 import json
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,25 +52,38 @@ def _owned(value: Tensor) -> Tensor:
 
 
 def read_state(folder: Path) -> State | None:
-    """Return the state of a run; None where there is none yet."""
+    """Return the state of a run; None where there is none yet.
+
+    Raises:
+        TrainingError: there is a file, and it is not the state of a run.
+    """
     file = folder / STATE
     if not file.is_file():
         return None
+    with of_this_run(folder), safe_open(file, framework="pt") as stored:
+        numbers = json.loads((stored.metadata() or {})["state"])
+        tensors = {name: stored.get_tensor(name) for name in stored.keys()}
+        return State(
+            step=int(numbers["step"]),
+            seconds=float(numbers["seconds"]),
+            cpu_seconds=float(numbers["cpu_seconds"]),
+            log_bytes=int(numbers["log_bytes"]),
+            weights=_under(tensors, "weights."),
+            moments=_under(tensors, "moments."),
+            losses=tensors["losses"],
+        )
+
+
+@contextmanager
+def of_this_run(folder: Path) -> Iterator[None]:
+    """Turn what a damaged or strange state raises into an error that says what to do."""
     try:
-        with safe_open(file, framework="pt") as stored:
-            numbers = json.loads(stored.metadata()["state"])
-            tensors = {name: stored.get_tensor(name) for name in stored.keys()}
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        yield
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise TrainingError(
-            f"{file}: this state of a run cannot be read ({error}). Delete it to train from the "
-            "beginning."
+            f"{folder / STATE}: this state of a run cannot be read ({error}). Delete it to train "
+            "from the beginning."
         ) from error
-    return State(
-        **numbers,
-        weights=_under(tensors, "weights."),
-        moments=_under(tensors, "moments."),
-        losses=tensors["losses"],
-    )
 
 
 def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -97,23 +109,12 @@ def restore_moments(optimizer: torch.optim.Optimizer, moments: dict[str, Tensor]
 # --- files -----------------------------------------------------------------------------------
 
 
-def write_folder(folder: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a folder; it gets its name when it is whole."""
-    draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".draft-"))
-    try:
-        write(draft)
-        draft.chmod(0o755)
-        shutil.rmtree(folder, ignore_errors=True)
-        draft.replace(folder)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-
-
 def append_line(file: Path, line: dict[str, Any]) -> int:
     """Add a line of JSON and return how long the file now is."""
     with file.open("a", encoding="utf-8") as stream:
         stream.write(json.dumps(line, allow_nan=False) + "\n")
         stream.flush()
+        os.fsync(stream.fileno())  # a state must not know of lines that the disk does not have
         return stream.tell()
 
 
@@ -122,27 +123,3 @@ def cut_log(file: Path, length: int) -> None:
     if file.exists() and file.stat().st_size > length:
         with file.open("r+b") as stream:
             stream.truncate(length)
-
-
-def drop_drafts(folder: Path) -> None:
-    """Remove what a killed process was writing."""
-    for draft in folder.glob(".draft-*"):
-        if draft.is_dir():
-            shutil.rmtree(draft, ignore_errors=True)
-        else:
-            draft.unlink(missing_ok=True)
-
-
-@contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Turn a disk that is full into an error that says what is still there."""
-    try:
-        yield
-    except (OSError, SafetensorError) as error:
-        kept = (
-            "the last state written is whole" if (folder / STATE).is_file() else "nothing is kept"
-        )
-        raise TrainingError(
-            f"{folder}: the run cannot be written ({error}); {kept}. Make room and run the same "
-            "command again: it goes on from there."
-        ) from error

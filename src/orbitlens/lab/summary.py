@@ -4,9 +4,9 @@ Enters: results of runs. Leaves: `Row`s. A difference is taken seed by seed: two
 see the same batches, and all are judged on the same examples. Intervals are Student's t.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from statistics import fmean, median_high
 from typing import Any
 
 from orbitlens.errors import InputError
@@ -70,14 +70,12 @@ def interval(values: Sequence[float]) -> Interval:
     n = len(values)
     if n == 0:
         raise InputError("there are no values to summarise.")
-    mean = math.fsum(values) / n
     if n == 1:
-        return Interval(mean=mean, half_width=None, n=1)
-    from scipy.stats import t
+        return Interval(mean=values[0], half_width=None, n=1)
+    from scipy import stats
 
-    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
-    factor = float(t.ppf((1 + LEVEL) / 2, n - 1))
-    return Interval(mean=mean, half_width=factor * deviation / math.sqrt(n), n=n)
+    half_width = stats.t.ppf((1 + LEVEL) / 2, n - 1) * stats.sem(values)
+    return Interval(mean=fmean(values), half_width=float(half_width), n=n)
 
 
 def summary_row(
@@ -121,16 +119,12 @@ def _difference(
 
 
 def _step_ms(runs: Sequence[RunResult]) -> float:
-    return _median([1000 * run.seconds / run.steps for run in runs])
-
-
-def _median(values: Sequence[float]) -> float:
-    return sorted(values)[len(values) // 2]
+    return median_high(1000 * run.seconds / run.steps for run in runs)
 
 
 def _cpu_time(runs: Sequence[RunResult], others: Sequence[RunResult]) -> float | None:
     """Return how much processor time a step takes against the others': for busy machines."""
     if not all(run.cpu_seconds > 0 for run in (*runs, *others)):
         return None
-    mine, theirs = (_median([r.cpu_seconds / r.steps for r in group]) for group in (runs, others))
+    mine, theirs = (median_high(r.cpu_seconds / r.steps for r in group) for group in (runs, others))
     return mine / theirs

@@ -18,7 +18,7 @@ from orbitlens.files import write_whole
 from orbitlens.lab.run import RunConfig, RunResult, result_from_json, run_hash
 from orbitlens.lab.run_state import RESULT
 from orbitlens.lab.summary import Row, summary_row
-from orbitlens.lab.sweep_file import Cell, Sweep, read_sweep
+from orbitlens.lab.sweep_file import Cell, Sweep
 from orbitlens.lab.training import read_result, train
 from orbitlens.running.loading import quiet_transformers
 
@@ -102,9 +102,9 @@ class _Runs:
         self.errors: dict[str, str] = {}
         self.done: dict[str, RunResult] = {}
         for name in configs:
-            found = read_result(folder / name)
-            if found is not None:
-                self.done[name] = found
+            result = read_result(folder / name)
+            if result is not None:
+                self.done[name] = result
         self._show()
 
     @property
@@ -179,6 +179,3 @@ def _rows(cells: Sequence[Cell], results: dict[tuple[str, int], RunResult]) -> l
         baseline = (cell.baseline, other) if cell.baseline is not None and other else None
         rows.append(summary_row(cell.label, own, settings=cell.changed, baseline=baseline))
     return rows
-
-
-__all__ = ["Cell", "Failure", "Sweep", "SweepResult", "read_sweep", "run_one", "run_sweep"]

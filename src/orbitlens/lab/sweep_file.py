@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from orbitlens.errors import InputError
-from orbitlens.lab.run import run_config
-from orbitlens.lab.training import RunConfig, check_run
+from orbitlens.lab.recipe import check_run
+from orbitlens.lab.run import RunConfig, run_config
 
 PARTS = ("seeds", "base", "grid", "baseline", "variants")
 
@@ -90,12 +90,12 @@ class _Reader:
 
     def _seeds(self) -> tuple[int, ...]:
         seeds: int | list[Any] = self.data.get("seeds", 1)
-        found = range(seeds) if isinstance(seeds, int) else seeds
-        if not found:
+        numbers = range(seeds) if isinstance(seeds, int) else seeds
+        if not numbers:
             raise self._error("seeds", None, "expected a number from 1 on, or a list of seeds")
-        if not all(isinstance(seed, int) and seed >= 0 for seed in found):
+        if not all(isinstance(seed, int) and seed >= 0 for seed in numbers):
             raise self._error("seeds", None, "expected whole numbers from 0 on")
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(numbers))
 
     def _placed(self, settings: dict[str, Any]) -> dict[str, Any]:
         """Read paths as relative to the sweep file."""

@@ -1,37 +1,29 @@
-"""Train one model: a bare loop, with devices and processes from Accelerate.
+"""Train one model: a bare loop over one run.
 
 Enters: a `RunConfig` and a folder. Leaves: a `RunResult`, and in `folder/<hash of the config>`: the
-model in Hugging Face layout, its log in JSON lines, and the result. A run that was killed goes on
+model in Hugging Face layout, its log in JSON lines, and the result. A run that was killed continues
 from its last state when it is started again, and ends with the same bits: a batch is a function of
-its number, and nothing else in the loop is random.
-
-Accelerate places the model (`accelerate launch` for many processes, with no other change); its
-wrappers stay out of the loop, where each would cost time at every step.
+its number, and nothing else in the loop is random. One process at a time owns the folder.
 """
 
-import importlib.util
 import json
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from orbitlens.errors import InputError, MissingPackageError, TrainingError
-from orbitlens.files import write_whole
+from orbitlens.errors import InputError, TrainingError
+from orbitlens.files import drop_drafts, write_folder, write_whole
+from orbitlens.lab.devices import Tracker, check_share, make_accelerator
 from orbitlens.lab.judging import convergence, judge
-from orbitlens.lab.recipe import (
-    build_model,
-    check_run,
-    make_optimizer,
-    orbit_config,
-    rate_at,
-    training_batch,
-)
-from orbitlens.lab.run import RunConfig, RunResult, result_from_json, run_config, run_hash, task_of
+from orbitlens.lab.ownership import owned, writing
+from orbitlens.lab.recipe import build_model, check_run, make_optimizer, rate_at, training_batch
+from orbitlens.lab.run import RunConfig, RunResult, result_from_json, task_of
 from orbitlens.lab.run_state import (
     LOG,
     MODEL,
@@ -40,13 +32,11 @@ from orbitlens.lab.run_state import (
     State,
     append_line,
     cut_log,
-    drop_drafts,
+    of_this_run,
     optimizer_moments,
     read_state,
     restore_moments,
-    write_folder,
     write_state,
-    writing,
 )
 from orbitlens.lab.tasks import Batch
 from orbitlens.lab.tasks.base import stream_seed
@@ -54,11 +44,11 @@ from orbitlens.lab.tasks.text import TextTask
 from orbitlens.lab.tokenizer import character_tokenizer
 from orbitlens.running.loading import threads_for
 
-LOG_EVERY = 50  # steps; also how often losses are looked at
+LOG_EVERY = 50  # steps; also how often losses are checked
 STATE_EVERY = 5.0  # seconds
-N_VALID = 256  # examples of each look at the valid split
-LOOKS = 10  # at the valid split, in a run
-Tracker = Literal["tensorboard", "mlflow"]
+SHOW_EVERY = 0.2  # seconds
+N_VALID = 256  # examples of each validation
+VALIDATIONS = 10  # in a run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,42 +75,51 @@ def train(
 
     Raises:
         InputError: the task, a switch or a size does not fit.
-        TrainingError: the loss is not finite, or the folder cannot be written.
+        TrainingError: the loss is not finite, the folder cannot be written, or another process is
+            training this run.
     """
     path = folder / check_run(config)
     done = read_result(path)
     if done is not None:
         return done
-    run = _Run(config, path, tracker)
+    accelerator = make_accelerator(path, tracker)
+    with owned(path) if accelerator.is_main_process else nullcontext():
+        # Another process may have ended it while this one waited for the folder.
+        done = read_result(path) if accelerator.num_processes == 1 else None
+        return done or _trained(_Run(config, path, accelerator), progress)
+
+
+def _trained(run: "_Run", progress: Progress | None) -> RunResult:
     with threads_for(run.n_parameters):
         run.go(progress)
         return run.finish()
 
 
 def read_result(path: Path) -> RunResult | None:
-    """Return the result in a run's folder; None where the run is not done."""
+    """Return the result in a run's folder; None where the run is not done.
+
+    Raises:
+        TrainingError: there is a file, and it is not the result of a run.
+    """
+    file = path / RESULT
     try:
-        data = json.loads((path / RESULT).read_text(encoding="utf-8"))
+        return result_from_json(json.loads(file.read_text(encoding="utf-8")))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError) as error:
-        raise TrainingError(f"{path / RESULT}: cannot be read ({error}). Delete it.") from error
-    return result_from_json(data)
+    except (OSError, ValueError, RecursionError, InputError) as error:
+        raise TrainingError(
+            f"{file}: this result of a run cannot be read ({error}). Delete it to train again."
+        ) from error
 
 
 class _Run:
     """One run in this process: model, optimizer, and where it stands."""
 
-    def __init__(self, config: RunConfig, path: Path, tracker: Tracker | None) -> None:
+    def __init__(self, config: RunConfig, path: Path, accelerator: Any) -> None:  # noqa: ANN401
         self.config, self.path, self.task = config, path, task_of(config)
-        self.accelerator = _accelerator(path, tracker)
-        self.is_main = self.accelerator.is_main_process
-        self.rank, self.world = self.accelerator.process_index, self.accelerator.num_processes
-        if config.batch % self.world:
-            raise InputError(
-                f"batch={config.batch} does not split over {self.world} processes. Choose a "
-                "multiple."
-            )
+        self.accelerator, self.is_main = accelerator, accelerator.is_main_process
+        self.rank, self.world = accelerator.process_index, accelerator.num_processes
+        check_share(config.batch, self.world)
         self.core = build_model(config, self.task).train()
         self.n_parameters = sum(p.numel() for p in self.core.parameters())
         self.step, self.log_bytes = 0, 0
@@ -129,8 +128,9 @@ class _Run:
         self._prepare_folder()
         state = read_state(path)
         if state is not None:
-            self.core.load_state_dict(state.weights)
-        self.model = self.accelerator.prepare(self.core)  # moves it, and joins processes
+            with of_this_run(path):
+                self.core.load_state_dict(state.weights)
+        self.model = accelerator.prepare(self.core)  # moves it, and joins processes
         self.optimizer = make_optimizer(self.core, config)
         self.parameters = [p for p in self.core.parameters() if p.requires_grad]
         if state is not None:
@@ -139,14 +139,14 @@ class _Run:
     def _prepare_folder(self) -> None:
         if self.is_main:
             with writing(self.path):
-                self.path.mkdir(parents=True, exist_ok=True)
                 drop_drafts(self.path)
                 text = json.dumps(self.config.to_json(), indent=1) + "\n"
                 write_whole(self.path / "config.json", text.encode(), onto_disk=True)
         self.accelerator.wait_for_everyone()
 
     def _restore(self, state: State) -> None:
-        restore_moments(self.optimizer, state.moments)
+        with of_this_run(self.path):
+            restore_moments(self.optimizer, state.moments)
         self.step, self.log_bytes = state.step, state.log_bytes
         self.seconds, self.cpu_seconds = state.seconds, state.cpu_seconds
         self.losses = list(state.losses.to(self.core.device))
@@ -158,21 +158,28 @@ class _Run:
         first, started = self.step, time.perf_counter()
         saved = shown = started
         while self.step < self.config.steps:
-            wall, cpu = time.perf_counter(), time.process_time()
-            self._one_step()
-            now = time.perf_counter()
-            self.seconds += now - wall  # looking, logging and saving is not training
-            self.cpu_seconds += time.process_time() - cpu
+            now = self._timed_step()
             if self.step % LOG_EVERY == 0 or self.step == self.config.steps:
                 self._log()
-            elif progress is not None and now - shown > 0.2:
+            elif progress is not None and now - shown > SHOW_EVERY:
                 shown = now
-                rate = (self.step - first) / (now - started)
-                loss = self.losses[-1].item()
-                progress(Tick(step=self.step, steps=self.config.steps, loss=loss, rate=rate))
+                progress(self._tick((self.step - first) / (now - started)))
             if now - saved > STATE_EVERY and self.step < self.config.steps:
                 saved = now
                 self._save()
+
+    def _tick(self, rate: float) -> Tick:
+        loss = self.losses[-1].item()
+        return Tick(step=self.step, steps=self.config.steps, loss=loss, rate=rate)
+
+    def _timed_step(self) -> float:
+        """Take a step and return the time; judging, logging and saving do not count as training."""
+        wall, cpu = time.perf_counter(), time.process_time()
+        self._one_step()
+        now = time.perf_counter()
+        self.seconds += now - wall
+        self.cpu_seconds += time.process_time() - cpu
+        return now
 
     def _one_step(self) -> None:
         config = self.config
@@ -225,7 +232,7 @@ class _Run:
             "lr": rate_at(self.config, self.step - 1),
             "seconds": round(self.seconds, 3),
         }
-        if _is_look(self.step, self.config.steps):
+        if _is_validation(self.step, self.config.steps):
             score = judge(
                 self.core, self.task, split="valid", n_examples=N_VALID, batch=self.config.batch
             )
@@ -238,7 +245,7 @@ class _Run:
 
     def _save(self) -> None:
         losses = torch.stack(self.losses) if self.losses else torch.zeros(0)
-        if not self.is_main or not losses.isfinite().all():  # the next look at losses stops the run
+        if not self.is_main or not losses.isfinite().all():  # the next log line stops the run
             return
         state = State(
             step=self.step,
@@ -254,22 +261,7 @@ class _Run:
 
     def finish(self) -> RunResult:
         """Judge the model on the test split and write model and result; the result comes last."""
-        config = self.config
-        score = judge(
-            self.core, self.task, split="test", n_examples=config.judged, batch=config.batch
-        )
-        result = RunResult(
-            config=config,
-            seed=config.seed,
-            loss=score.loss,
-            accuracy=score.accuracy,
-            token_accuracy=score.token_accuracy,
-            steps=self.step,
-            seconds=self.seconds,
-            cpu_seconds=self.cpu_seconds,
-            parameters=self.n_parameters,
-            measured=convergence(self.core, self.task) if config.measure else None,
-        )
+        result = self._result()
         if self.is_main:
             with writing(self.path):
                 write_folder(self.path / MODEL, self._write_model)
@@ -281,54 +273,30 @@ class _Run:
         self.accelerator.wait_for_everyone()
         return result
 
+    def _result(self) -> RunResult:
+        config = self.config
+        score = judge(
+            self.core, self.task, split="test", n_examples=config.judged, batch=config.batch
+        )
+        return RunResult(
+            config=config,
+            seed=config.seed,
+            loss=score.loss,
+            accuracy=score.accuracy,
+            token_accuracy=score.token_accuracy,
+            steps=self.step,
+            seconds=self.seconds,
+            cpu_seconds=self.cpu_seconds,
+            parameters=self.n_parameters,
+            measured=convergence(self.core, self.task) if config.measure else None,
+        )
+
     def _write_model(self, folder: Path) -> None:
         self.core.save_pretrained(folder)
         if isinstance(self.task, TextTask):
             character_tokenizer(self.task).save_pretrained(folder)
 
 
-def _is_look(step: int, steps: int) -> bool:
-    """Say whether the valid split is looked at: at the first log line past each tenth."""
-    return step == steps or step * LOOKS // steps > (step - LOG_EVERY) * LOOKS // steps
-
-
-def _accelerator(path: Path, tracker: Tracker | None) -> Any:  # noqa: ANN401
-    """Return Accelerate's view of devices and processes.
-
-    Raises:
-        MissingPackageError: Accelerate, or the tracker asked for, is not installed.
-        InputError: it is set to float16, whose scaled gradients the bare loop does not know.
-    """
-    try:
-        from accelerate import Accelerator
-    except ImportError as error:
-        raise MissingPackageError(
-            "training needs accelerate: pip install 'orbitlens[lab]'"
-        ) from error
-    if tracker is not None and importlib.util.find_spec(tracker) is None:
-        raise MissingPackageError(f"--tracker {tracker} needs {tracker}: pip install {tracker}")
-    accelerator = Accelerator(log_with=tracker, project_dir=path if tracker else None)
-    if accelerator.mixed_precision == "fp16":
-        raise InputError("float16 training is not supported. Set mixed_precision to bf16 or no.")
-    if tracker is not None:
-        accelerator.init_trackers("orbitlens")
-    return accelerator
-
-
-__all__ = [
-    "Progress",
-    "RunConfig",
-    "RunResult",
-    "Tick",
-    "build_model",
-    "check_run",
-    "make_optimizer",
-    "orbit_config",
-    "rate_at",
-    "read_result",
-    "run_config",
-    "run_hash",
-    "task_of",
-    "train",
-    "training_batch",
-]
+def _is_validation(step: int, steps: int) -> bool:
+    """Whether the valid split is judged: at the first log line past each tenth."""
+    return step == steps or step * VALIDATIONS // steps > (step - LOG_EVERY) * VALIDATIONS // steps

@@ -131,5 +131,5 @@ class TokenProp(nn.Module):
         self, tokens: Tokens, pixels: Float[Tensor, "batch tokens pixels"]
     ) -> Float[Tensor, ""]:
         """Return what is added to the loss."""
-        found = tokens @ self.w_pixels + self.b_pixels
-        return self.weight * functional.mse_loss(found, pixels)
+        reconstructed = tokens @ self.w_pixels + self.b_pixels
+        return self.weight * functional.mse_loss(reconstructed, pixels)

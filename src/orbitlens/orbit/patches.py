@@ -49,10 +49,10 @@ class PatchEmbedding(nn.Module):
         self, images: Float[Tensor, "batch channel height width"]
     ) -> Float[Tensor, "batch tokens d_model"]:
         """Return the patches as tokens, modulated, without class token and positions."""
-        found = self.plain_tokens(images)
+        tokens = self.plain_tokens(images)
         if self.modulation is not None:
-            found = self.modulation(found)
-        return found
+            tokens = self.modulation(tokens)
+        return tokens
 
     def plain_tokens(
         self, images: Float[Tensor, "batch channel height width"]
@@ -84,5 +84,5 @@ class ConvStem(nn.Module):
         self, images: Float[Tensor, "batch channel height width"]
     ) -> Float[Tensor, "batch inner height width"]:
         """Return what the patches are cut from."""
-        found: Tensor = self.convolution(images)
-        return found.relu()
+        channels: Tensor = self.convolution(images)
+        return channels.relu()

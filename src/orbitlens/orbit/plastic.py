@@ -120,11 +120,11 @@ def read(
     state: State, q: PerHead, *, decay: float = 1.0
 ) -> Float[Tensor, "batch head tokens width"]:
     """Return what a stretch of tokens reads of a state that was there before its first."""
-    found = q @ state.transpose(-1, -2)
+    values = q @ state.transpose(-1, -2)
     if decay != 1:
         steps = torch.arange(1, q.shape[-2] + 1, dtype=q.dtype, device=q.device)
-        found = found * (decay**steps)[:, None]
-    return found
+        values = values * (decay**steps)[:, None]
+    return values
 
 
 def _kept_shares(n_tokens: int, decay: float, like: Tensor) -> Float[Tensor, "tokens tokens"]:

@@ -100,7 +100,7 @@ class LineGiven(Given):
 
 
 class LineSurroundings(Surroundings):
-    """Makes what lines are given from what is said of the whole grid."""
+    """Makes the `Given` of each axis from positions and masks of the whole grid."""
 
     def __init__(self, config: OrbitConfig, relative_bias: nn.Embedding | None) -> None:
         """Read the grid and which axes are looked along."""

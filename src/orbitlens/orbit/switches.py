@@ -41,7 +41,7 @@ class Switch:
     def allows(self, value: object) -> bool:
         """Whether this is one of its values; lists of layers are the config's to check."""
         if self.takes_layers and isinstance(value, list | tuple):
-            return True
+            return all(type(layer) is int for layer in value)
         if self.values:
             return isinstance(value, str) and value in self.values
         if self.kind is bool or isinstance(value, bool):

@@ -76,12 +76,12 @@ class SequenceTask:
         generator = batch_generator(self.name, split, index, seed)
         low, high = SHARES[split]
         n_drawn = size * 110 // (high - low) + 32
-        found: list[Rows] = []
+        drawn: list[Rows] = []
         for _ in range(MOST_DRAWS):
             rows = self.draw(n_drawn, generator)
-            found.append(rows[in_split(self.key(rows), split)])
-            if sum(len(rows) for rows in found) >= size:
-                return torch.cat(found)[:size]
+            drawn.append(rows[in_split(self.key(rows), split)])
+            if sum(len(rows) for rows in drawn) >= size:
+                return torch.cat(drawn)[:size]
         raise InputError(
             f"{self.name}: there are too few different questions for a {split} split. "
             "Make them longer."
@@ -120,8 +120,8 @@ def _numbers(rows: Rows, digits: int) -> tuple[Int[Tensor, " batch"], Int[Tensor
 def _sums(rows: Rows, digits: int, reversed_answer: bool) -> Answers:
     a, b = _numbers(rows, digits)
     powers = 10 ** torch.arange(digits + 1)
-    found = (a + b)[:, None] // powers % 10
-    return found if reversed_answer else found.flip(1)
+    answer = (a + b)[:, None] // powers % 10
+    return answer if reversed_answer else answer.flip(1)
 
 
 def _pair_keys(rows: Rows, digits: int) -> Int[Tensor, " batch"]:
