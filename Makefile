@@ -17,16 +17,16 @@ INSTALL := $(PIP) install --quiet --no-build-isolation -c $(PINS)
 .PHONY: help demo test check lint types layers docs generated serve bench benchflow pictures format pins clean
 
 help:  ## list the commands
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1@\2/' | tr '@' '\t' | expand -t 16
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1@\2/' | tr '@' '\t' | expand -t 20
 
-demo: $(VENV)/.runtime  ## set up, then run the main job on a built-in example
+demo: $(VENV)/.runtime  ## set up, scan a model of the package, write a report of four
 	@$(BIN)/orbitlens scan orbit-nano-rotary
 	@$(BIN)/orbitlens demo
 
-test: $(VENV)/.test  ## set up, then run the whole test suite
+test: $(VENV)/.test  ## set up, then run all tests, those of papers included
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
 
-check: lint types layers docs  ## lint, types, import layers, strict docs build
+check: lint types layers docs  ## lint, types, import layers, examples of the docs, strict docs build
 
 lint: $(VENV)/.dev
 	@echo "ruff: lint and format"
@@ -44,11 +44,13 @@ layers: $(VENV)/.dev
 docs: $(VENV)/.dev  ## check that the documentation is current, and build it into site/
 	@echo "docs/generate.py: examples run, and what pages show is current"
 	@HF_HUB_OFFLINE=1 $(BIN)/python docs/generate.py --check
+	@$(BIN)/python docs/make_notebook.py --check
 	@echo "mkdocs: strict build"  # never with --quiet: it drops the warnings that --strict counts
 	@$(MKDOCS) build --strict
 
 generated: $(VENV)/.dev  ## run the documentation's examples, and write what they print into its pages
 	@HF_HUB_OFFLINE=1 $(BIN)/python docs/generate.py
+	@$(BIN)/python docs/make_notebook.py
 
 serve: $(VENV)/.dev  ## preview the documentation while editing it
 	@$(MKDOCS) serve
@@ -71,7 +73,7 @@ pins:  ## write constraints.txt anew: newest versions in range, torch as it is
 	@rm -rf $(VENV)-pins && $(PYTHON) -m venv $(VENV)-pins
 	@grep '^torch==' $(PINS) > $(VENV)-pins/keep.txt
 	@$(VENV)-pins/bin/pip --disable-pip-version-check install --quiet -c $(VENV)-pins/keep.txt \
-		hatchling editables -e '.[dev,docs,bench]'
+		hatchling editables -e '.[dev,docs,bench]' -e ./papers
 	@{ grep '^#' $(PINS); $(VENV)-pins/bin/pip freeze --exclude-editable \
 		| grep -E '^[A-Za-z0-9._-]+==' | sed 's/+.*//' | LC_ALL=C sort -f; } > $(VENV)-pins/new.txt
 	@mv $(VENV)-pins/new.txt $(PINS) && rm -rf $(VENV)-pins
@@ -80,9 +82,9 @@ pins:  ## write constraints.txt anew: newest versions in range, torch as it is
 clean:  ## remove the environment, the results and all caches
 	@rm -rf $(VENV) $(VENV)-flow $(VENV)-pins build dist site out .hypothesis .import_linter_cache
 	@rm -rf .mypy_cache .pytest_cache .ruff_cache
-	@find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find src papers tests docs benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Set-up. A stamp is renewed only when pyproject.toml or constraints.txt is newer than it.
+# Set-up. A stamp is renewed only when a pyproject.toml or constraints.txt is newer than it.
 
 $(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -95,8 +97,8 @@ $(VENV)/.backend: $(PINS) | $(VENV)/.python
 	@$(PIP) install --quiet -c $(PINS) hatchling editables
 	@touch $@
 
-$(VENV)/.runtime: pyproject.toml $(PINS) $(VENV)/.backend
-	@echo "Installing orbitlens and its pinned dependencies (a few minutes the first time) ..."
+$(VENV)/.runtime: pyproject.toml papers/pyproject.toml $(PINS) $(VENV)/.backend
+	@echo "Installing orbitlens, papers and pinned dependencies (a few minutes the first time) ..."
 	@$(INSTALL) -e '.[measure,plot]' -e ./papers
 	@touch $@
 
