@@ -22,8 +22,8 @@ from orbitlens.running.images import read_images
 from orbitlens.running.loading import build_module, load_tokenizer
 from orbitlens.running.model import load
 from orbitlens.running.texts import read_text
+from orbitlens.theory.clouds import cosine_clusters, mean_cosine, mean_squared_distance
 from orbitlens.tracing.api import trace
-from orbitlens.tracing.metrics import cosine_clusters, mean_cosine, mean_squared_distance
 from orbitlens.tracing.options import TraceOptions
 from orbitlens.tracing.replay import iterate_block, noting_blocks
 from orbitlens.tracing.steps import update_size

@@ -14,9 +14,10 @@ from rich.terminal_theme import TerminalTheme
 
 from orbitlens import ScanOptions, load_checkpoint, scan
 from orbitlens.cli.demo import write_demo_model
-from orbitlens.draw.flow_picture import flow_picture
-from orbitlens.draw.flow_plot import write_flow_plot
+from orbitlens.draw.film_file import write_film
+from orbitlens.flows.film import flow_film
 from orbitlens.flows.integrate import simulate
+from orbitlens.flows.picture import flow_picture
 from orbitlens.flows.setup import Setup, build
 from orbitlens.flows.system import Geometry
 from orbitlens.terminal.scan_view import WIDTH, scan_view
@@ -85,7 +86,7 @@ def flow_picture_file(file: Path) -> None:
     system, tokens = build(setup)
     trajectory = simulate(system, tokens, until=setup.until)
     title = "48 tokens on the sphere, W = V = I, β = 9"
-    write_flow_plot(flow_picture(trajectory, title=title, system=system), file)
+    write_film(flow_film(flow_picture(trajectory, title=title, system=system)), file)
 
 
 if __name__ == "__main__":

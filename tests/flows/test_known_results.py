@@ -17,7 +17,7 @@ from scipy.spatial import ConvexHull
 from orbitlens.flows.integrate import SimulationOptions, simulate
 from orbitlens.flows.outcome import count_clusters
 from orbitlens.flows.system import Geometry, Mask, system_of_maps
-from orbitlens.tracing.metrics import interaction_energy, mean_cosine
+from orbitlens.theory.clouds import interaction_energy, mean_cosine
 from orbitlens.trajectory import Status
 from slow_flow import normal, seeded
 

@@ -6,20 +6,20 @@ import pytest
 import torch
 
 from orbitlens.errors import InputError
-from orbitlens.tracing.metrics import cosine_clusters, effective_rank, shuffled_cosine
+from orbitlens.theory.clouds import cosine_clusters, effective_rank, shuffled_cosine
+from orbitlens.theory.ranks import (
+    anisotropy,
+    entropy_rank,
+    moment_spectrum,
+    participation_ratio,
+    stable_rank,
+)
 from orbitlens.tracing.patterns import (
     attention_entropy,
     is_monotone,
     overlap,
     sharpness,
     sink_share,
-)
-from orbitlens.tracing.spectra import (
-    anisotropy,
-    entropy_rank,
-    moment_spectrum,
-    participation_ratio,
-    stable_rank,
 )
 from orbitlens.tracing.steps import (
     lyapunov_exponents,

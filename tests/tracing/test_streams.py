@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from orbitlens.tracing.metrics import mean_cosine, mean_squared_distance
+from orbitlens.theory.clouds import mean_cosine, mean_squared_distance
 from orbitlens.tracing.streams import CovarianceSums, SpreadSums, StateSums, split_padding
 
 

@@ -12,9 +12,9 @@ from orbitlens.errors import InputError
 from orbitlens.running.batches import Limits, id_batches, image_batches, text_contexts
 from orbitlens.running.images import read_images
 from orbitlens.running.model import load
+from orbitlens.theory.clouds import mean_squared_distance
 from orbitlens.tracing.api import trace
 from orbitlens.tracing.collector import out_of_memory_explained
-from orbitlens.tracing.metrics import mean_squared_distance
 from orbitlens.tracing.options import TraceOptions
 from orbitlens.tracing.reports import agreement, summary
 from orbitlens.tracing.surrogates import SURROGATES

@@ -106,9 +106,9 @@ def _run_simulation(
     from orbitlens.flows.setup import build
 
     if plot is not None:
-        from orbitlens.draw.flow_plot import plot_kind
+        from orbitlens.draw.film_file import film_kind
 
-        plot_kind(plot)
+        film_kind(plot)
     given = _system_of_head(head) if head is not None else None
     flow, start = build(setup, given)
     prediction = predict(flow, start)
@@ -118,11 +118,12 @@ def _run_simulation(
     if json_file is not None:
         write_json(result, json_file)
     if plot is not None:
-        from orbitlens.draw.flow_picture import flow_picture
-        from orbitlens.draw.flow_plot import write_flow_plot
+        from orbitlens.draw.film_file import write_film
+        from orbitlens.flows.film import flow_film
+        from orbitlens.flows.picture import flow_picture
 
         title = head or f"{setup.system}, {setup.n_tokens} tokens in {flow.d_model} dimensions"
-        write_flow_plot(flow_picture(trajectory, title=title, system=flow), plot)
+        write_film(flow_film(flow_picture(trajectory, title=title, system=flow)), plot)
     if json_file is None or str(json_file) != "-":
         _show(result, head or setup.system, json_file, plot)
 
@@ -169,7 +170,7 @@ def _result(
 ) -> dict[str, Any]:
     from orbitlens.flows.outcome import fate
     from orbitlens.scanning.scan_result import plain
-    from orbitlens.tracing.metrics import over_time
+    from orbitlens.theory.clouds import over_time
 
     happened = fate(trajectory)
     metrics = over_time(trajectory.unit_tokens)

@@ -53,6 +53,7 @@ class Curve:
     width: float = 1.8
     markers: bool = False
     opacity: float = 1.0
+    silent: bool = False  # tells nothing when pointed at
 
 
 def band(

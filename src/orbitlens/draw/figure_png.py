@@ -31,7 +31,6 @@ from orbitlens.draw.figure import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
 
 MARKERS = {
     "circle": "o",
@@ -67,7 +66,7 @@ def png_of(figure: Figure) -> bytes:
         width_ratios=list(figure.widths) or None,
     ).ravel()
     for axes, panel in zip(places, figure.panels, strict=False):
-        _draw_panel(canvas, axes, panel)
+        draw_panel(axes, panel)
     for axes in places[len(figure.panels) :]:
         axes.set_axis_off()
     canvas.text(
@@ -81,8 +80,9 @@ def png_of(figure: Figure) -> bytes:
     return stream.getvalue()
 
 
-def _draw_panel(canvas: "Canvas", axes: "Axes", panel: Panel) -> None:
-    axes.set_title(panel.title, loc="left", fontsize=10, color=INK, pad=8)
+def draw_panel(axes: "Axes", panel: Panel) -> None:
+    """Draw a panel into axes of matplotlib."""
+    axes.set_title(panel.title, loc="left", fontsize=10, color=INK, pad=8, parse_math=False)
     axes.set_xlabel(panel.x_label, fontsize=8.5, color=MUTED)
     axes.set_ylabel(panel.y_label, fontsize=8.5, color=MUTED)
     axes.spines[:].set_visible(False)
@@ -95,7 +95,7 @@ def _draw_panel(canvas: "Canvas", axes: "Axes", panel: Panel) -> None:
     if panel.y_log:
         axes.set_yscale("log")
     for layer in panel.layers:
-        _draw(canvas, axes, layer)
+        _draw(axes, layer)
     _limit(axes, panel)
     for x, y, text in panel.notes:
         axes.text(x, y, text, fontsize=8.5, color=INK, ha="center", va="center")
@@ -129,7 +129,7 @@ def _limit(axes: "Axes", panel: Panel) -> None:
         axes.set_axis_off()
 
 
-def _draw(canvas: "Canvas", axes: "Axes", layer: Layer) -> None:
+def _draw(axes: "Axes", layer: Layer) -> None:
     if isinstance(layer, Curve):
         _curve(axes, layer)
     elif isinstance(layer, Band):
@@ -141,7 +141,7 @@ def _draw(canvas: "Canvas", axes: "Axes", layer: Layer) -> None:
     elif isinstance(layer, Forest):
         _forest(axes, layer)
     elif isinstance(layer, Heat):
-        _heat(canvas, axes, layer)
+        _heat(axes, layer)
     else:
         _level(axes, layer)
 
@@ -209,7 +209,7 @@ def _forest(axes: "Axes", layer: Forest) -> None:
     axes.grid(axis="y", visible=False)
 
 
-def _heat(canvas: "Canvas", axes: "Axes", layer: Heat) -> None:
+def _heat(axes: "Axes", layer: Heat) -> None:
     from matplotlib.colors import LinearSegmentedColormap
 
     values = np.array(layer.values, dtype=float)
@@ -228,6 +228,7 @@ def _heat(canvas: "Canvas", axes: "Axes", layer: Heat) -> None:
         axes.set_yticks(range(values.shape[0]), list(layer.y_names))
     _cell_texts(axes, layer, values)
     if layer.bar:
+        canvas: Any = axes.figure
         bar = canvas.colorbar(image, ax=axes, shrink=0.85, pad=0.02)
         bar.set_label(layer.bar, fontsize=8, color=MUTED)
         bar.ax.tick_params(length=0, labelsize=7.5, labelcolor=MUTED)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from orbitlens.lab.tasks import Batch, Split, Task, cut_at, judged_columns
 from orbitlens.lab.tasks.base import NOT_JUDGED
-from orbitlens.tracing.metrics import dispersion, mean_cosine, mean_squared_distance
+from orbitlens.theory.clouds import dispersion, mean_cosine, mean_squared_distance
 
 MOST_COLUMNS = 8  # positions of a text that a full mask is judged at; each costs a run
 MEASURED_CONTEXTS = 64

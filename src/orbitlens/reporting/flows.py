@@ -5,8 +5,8 @@ small model, and those that gather and spread most of a large one. Heads with th
 simulated once.
 """
 
-from orbitlens.draw.flow_picture import flow_picture
 from orbitlens.flows.integrate import SimulationOptions, simulate
+from orbitlens.flows.picture import flow_picture
 from orbitlens.flows.predict import predict
 from orbitlens.flows.setup import Setup, build
 from orbitlens.flows.system import system_of_heads

@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orbitlens.draw.flow_style import GRID, INK, MUTED
+from orbitlens.draw.figure import GRID, INK, MUTED
 from orbitlens.reporting import tables
 from orbitlens.reporting.markup import Model, Table
 

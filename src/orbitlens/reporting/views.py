@@ -7,9 +7,10 @@ its own so that no style leaks; or a figure.
 from collections.abc import Callable
 from typing import Any
 
-from orbitlens.draw.flow_picture import FlowPicture, flow_picture
-from orbitlens.draw.flow_style import GRID, INK, MUTED, plane_limits, token_colours
+from orbitlens.draw.figure import GRID, INK, MUTED
 from orbitlens.errors import InputError, MissingPackageError
+from orbitlens.flows.film import plane_limits, token_colours
+from orbitlens.flows.picture import FlowPicture, flow_picture
 from orbitlens.order.audit_result import Audit
 from orbitlens.reporting import tables
 from orbitlens.reporting.data import rounded

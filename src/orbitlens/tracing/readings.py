@@ -14,8 +14,15 @@ from torch import Tensor
 from orbitlens.checkpoint.opened import Checkpoint
 from orbitlens.heads.attention import attention_pattern
 from orbitlens.running.inputs import Batch
+from orbitlens.theory.clouds import cosine_clusters, interaction_energy, shuffled_cosine
+from orbitlens.theory.ranks import (
+    anisotropy,
+    entropy_rank,
+    moment_spectrum,
+    participation_ratio,
+    stable_rank,
+)
 from orbitlens.tracing.closures import ClosurePrediction, frozen_closure, plain_closure
-from orbitlens.tracing.metrics import cosine_clusters, interaction_energy, shuffled_cosine
 from orbitlens.tracing.options import TraceOptions
 from orbitlens.tracing.patterns import attention_entropy, overlap, sharpness, sink_share
 from orbitlens.tracing.replay import (
@@ -24,13 +31,6 @@ from orbitlens.tracing.replay import (
     flow,
     noting_blocks,
     replay_blocks,
-)
-from orbitlens.tracing.spectra import (
-    anisotropy,
-    entropy_rank,
-    moment_spectrum,
-    participation_ratio,
-    stable_rank,
 )
 from orbitlens.tracing.steps import carried_tangent, random_tangent
 from orbitlens.tracing.streams import SpreadSums

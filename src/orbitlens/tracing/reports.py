@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from orbitlens.checkpoint.opened import Checkpoint
-from orbitlens.tracing.metrics import interaction_energy
+from orbitlens.theory.clouds import interaction_energy
 from orbitlens.tracing.patterns import is_monotone
 from orbitlens.tracing.tally import LayerTally
 from orbitlens.tracing.trace_result import Agreement, AgreementReport, ClosureAgreement, LayerTrace

@@ -95,14 +95,15 @@ function thinned(ticks, at) {
 // The frame of a panel: ranges, the inner box in pixels, and where numbers lie in it.
 export function frameOf(panel, width, height) {
   const [x_range, y_range] = ranges(panel), bare = panel.bare;
-  const y_ticks = bare ? [] : ticksOf(panel, 'y', y_range, Math.max(2, Math.min(6, Math.floor(height / 44))));
+  const y_ticks = bare ? [] : ticksOf(panel, 'y', y_range, Math.max(2, Math.min(6, Math.floor(height / 38))));
   const named = panel.layers.some(l => l.kind === 'level' && l.vertical && l.label);
   const box = { left: bare ? 6 : 10 + widest(y_ticks) + (panel.y_label ? 18 : 0), right: width - (bare ? 6 : 12),
     top: named ? 18 : 8, bottom: height - (bare ? 6 : panel.x_label ? 38 : 22) };
+  const margin = box.left;
   if (panel.square) { squared(box, x_range, y_range); }
   const x = along(x_range, panel.x_log, box.left, box.right), y = along(y_range, panel.y_log, box.bottom, box.top);
   const x_ticks = bare ? [] : thinned(ticksOf(panel, 'x', x_range, Math.max(2, Math.min(8, Math.floor((box.right - box.left) / 64)))), x);
-  return { ...box, x, y, x_range, y_range, x_ticks, y_ticks, width, height };
+  return { ...box, margin, x, y, x_range, y_range, x_ticks, y_ticks, width, height };
 }
 // The largest box in which both axes have the same unit.
 function squared(box, [x0, x1], [y0, y1]) {
@@ -116,24 +117,24 @@ function squared(box, [x0, x1], [y0, y1]) {
 
 export function drawAxes(panel, frame) {
   const made = svg('g', { 'aria-hidden': 'true' }), table = panel.layers.some(l => l.kind === 'heat');
-  const numbers = !panel.y_log && !panel.y_ticks && !panel.layers.some(l => l.kind === 'forest');
+  const numbers = panel.zero !== false && !panel.y_log && !panel.y_ticks && !panel.layers.some(l => l.kind === 'forest');
   if (panel.bare) { return made; }
   const text = (x, y, words, more = {}) => made.append(svg('text', { x: px(x), y: px(y), ...more }, words));
   const rule = (x1, y1, x2, y2, name) => made.append(svg('line', { x1: px(x1), y1: px(y1), x2: px(x2), y2: px(y2), class: name }));
   const inside = (v, [a, b]) => v >= Math.min(a, b) - 1e-9 * Math.abs(b - a) && v <= Math.max(a, b) + 1e-9 * Math.abs(b - a);
   for (const [v, name] of frame.y_ticks.filter(([v]) => inside(v, frame.y_range))) {
     const y = frame.y(v), short = name.length > 24 ? `${name.slice(0, 23)}…` : name;
-    if (!table) { rule(frame.left, y, frame.right, y, v === 0 && numbers ? 'zero' : 'grid'); }
+    if (!table) { rule(frame.left, y, frame.right, y, v === 0 && numbers ? 'zero' : 'rule'); }
     text(frame.left - 6, y + 4, short, { 'text-anchor': 'end' });
   }
   for (const [v, name] of frame.x_ticks.filter(([v]) => inside(v, frame.x_range))) {
-    if (!table && !panel.x_ticks) { rule(frame.x(v), frame.top, frame.x(v), frame.bottom, 'grid'); }
+    if (!table && !panel.x_ticks) { rule(frame.x(v), frame.top, frame.x(v), frame.bottom, 'rule'); }
     text(frame.x(v), frame.bottom + 16, name, { 'text-anchor': 'middle' });
   }
-  if (panel.x_label) { text((frame.left + frame.right) / 2, frame.height - 4, panel.x_label, { 'text-anchor': 'middle' }); }
+  if (panel.x_label) { text((frame.left + frame.right) / 2, Math.min(frame.height - 4, frame.bottom + 34), panel.x_label, { 'text-anchor': 'middle' }); }
   if (panel.y_label) {
-    const y = (frame.top + frame.bottom) / 2;
-    text(12, y, panel.y_label, { 'text-anchor': 'middle', transform: `rotate(-90 12 ${px(y)})` });
+    const y = (frame.top + frame.bottom) / 2, x = px(frame.left - frame.margin + 12);
+    text(x, y, panel.y_label, { 'text-anchor': 'middle', transform: `rotate(-90 ${x} ${px(y)})` });
   }
   return made;
 }

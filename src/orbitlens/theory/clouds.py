@@ -10,7 +10,7 @@ from torch import Tensor
 
 from orbitlens._types import Tokens
 from orbitlens.errors import InputError
-from orbitlens.tracing.spectra import entropy_rank
+from orbitlens.theory.ranks import entropy_rank
 
 
 def mean_squared_distance(x: Tokens) -> float:

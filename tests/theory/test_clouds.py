@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from orbitlens.errors import InputError
-from orbitlens.tracing import metrics
+from orbitlens.theory import clouds as metrics
 from slow_flow import normal, seeded
 
 ON_PAIRS = [metrics.mean_squared_distance, metrics.mean_cosine, metrics.dispersion]

@@ -1,7 +1,6 @@
-"""Pictures of a flow: tokens on the move, and their distance and energy beside them.
+"""Files of a film: a page or image that moves (.html, .gif, .mp4), or a still (.png).
 
-Enters: a `FlowPicture`. Leaves: a file that moves (.html, .gif, .mp4) or stands still (.png),
-written whole or not at all.
+Enters: a `Film`. Leaves: a file, written whole or not at all.
 """
 
 import importlib.util
@@ -10,29 +9,33 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from orbitlens.draw.flow_html import write_html
-from orbitlens.draw.flow_image import ffmpeg_binary, write_gif, write_mp4, write_png
-from orbitlens.draw.flow_picture import FlowPicture
+from orbitlens.draw.film import Film
+from orbitlens.draw.film_html import film_page
+from orbitlens.draw.film_image import ffmpeg_binary, write_gif, write_mp4, write_png
 from orbitlens.errors import InputError, MissingPackageError
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlotKind:
+class FilmKind:
     """A kind of file: how it is written and what that takes."""
 
-    write: Callable[[FlowPicture, Path], None]
-    package: str
+    write: Callable[[Film, Path], None]
+    package: str = ""  # that it needs
 
 
-KINDS: dict[str, PlotKind] = {
-    ".html": PlotKind(write=write_html, package="plotly"),
-    ".png": PlotKind(write=write_png, package="matplotlib"),
-    ".gif": PlotKind(write=write_gif, package="matplotlib"),
-    ".mp4": PlotKind(write=write_mp4, package="matplotlib"),
+def _write_html(film: Film, file: Path) -> None:
+    file.write_text(film_page(film), encoding="utf-8")
+
+
+KINDS: dict[str, FilmKind] = {
+    ".html": FilmKind(write=_write_html),
+    ".png": FilmKind(write=write_png, package="matplotlib"),
+    ".gif": FilmKind(write=write_gif, package="matplotlib"),
+    ".mp4": FilmKind(write=write_mp4, package="matplotlib"),
 }
 
 
-def plot_kind(file: Path) -> PlotKind:
+def film_kind(file: Path) -> FilmKind:
     """Return the kind of a plot file; ask before a long run, so as not to fail after it.
 
     Raises:
@@ -45,7 +48,7 @@ def plot_kind(file: Path) -> PlotKind:
             f"{file}: {suffix or 'no ending'} is not a kind of plot. Known: {', '.join(KINDS)}."
         )
     kind = KINDS[suffix]
-    if importlib.util.find_spec(kind.package) is None:
+    if kind.package and importlib.util.find_spec(kind.package) is None:
         raise MissingPackageError(
             f"a {suffix} plot needs {kind.package}: pip install 'orbitlens[plot]'"
         )
@@ -54,18 +57,18 @@ def plot_kind(file: Path) -> PlotKind:
     return kind
 
 
-def write_flow_plot(picture: FlowPicture, file: Path) -> None:
-    """Write a picture to a file whose ending says its kind, whole or not at all.
+def write_film(film: Film, file: Path) -> None:
+    """Write a film to a file whose ending says its kind, whole or not at all.
 
     Raises:
         InputError: no such kind, or the file cannot be written.
         MissingPackageError: the kind needs a package that is not installed.
     """
-    kind = plot_kind(file)
+    kind = film_kind(file)
     try:
         with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}.") as folder:
             made = Path(folder) / f"made{file.suffix}"
-            kind.write(picture, made)
+            kind.write(film, made)
             made.replace(file)
     except OSError as error:
         raise InputError(f"{file}: the plot cannot be written ({error}).") from error
