@@ -176,6 +176,11 @@ def as_contexts(given: Any) -> tuple[tuple[int, ...], ...]:  # noqa: ANN401 - li
     Raises:
         InputError: this is not made of whole numbers.
     """
+    if not hasattr(given, "tolist") and not isinstance(given, Sequence):
+        raise InputError(
+            f"an input was given as {type(given).__name__}. Expected a text, strings, a path "
+            "object, token ids, or batches."
+        )
     rows = given.tolist() if hasattr(given, "tolist") else list(given)
     if rows and not isinstance(rows[0], (list, tuple)) and not hasattr(rows[0], "tolist"):
         rows = [rows]
