@@ -197,16 +197,16 @@ def graphs_of_heads(
     Raises:
         AlikeError: no head has one.
     """
-    found, notes, reason = {}, [], ""
+    graphs, notes, reason = {}, [], ""
     for head, pattern in enumerate(attention):
         try:
-            found[head] = graph_of_attention(pattern, samples, alpha, nodes=nodes)
+            graphs[head] = graph_of_attention(pattern, samples, alpha, nodes=nodes)
         except AlikeError as error:
             reason = str(error)
             notes.append(f"Head {head} has no graph: {reason}")
-    if not found:
+    if not graphs:
         raise AlikeError(f"no head of the last layer has a graph; the last one: {reason}")
-    return found, tuple(notes)
+    return graphs, tuple(notes)
 
 
 def strengths_of(attention: Float[Tensor, "head tokens tokens"], target: int) -> dict[int, float]:
@@ -235,7 +235,7 @@ def _check_fixed(fixed: Sequence[int], n_tokens: int) -> None:
         raise InputError(f"fixed: there is no token {wrong[0]}; tokens are 0 to {n_tokens - 1}.")
 
 
-def _particular(n_nodes: int, n_tokens: int, found: TokenSet | None) -> tuple[str, ...]:
+def _particular(n_nodes: int, n_tokens: int, tokens: TokenSet | None) -> tuple[str, ...]:
     """Return caveats of this explanation alone."""
     notes = []
     if n_nodes < n_tokens:
@@ -243,6 +243,6 @@ def _particular(n_nodes: int, n_tokens: int, found: TokenSet | None) -> tuple[st
             f"{n_tokens - n_nodes} of {n_tokens} tokens are not in the graph: those that attend "
             "least like the target. They are treated as latent variables."
         )
-    if found is None:
+    if tokens is None:
         notes.append("No set that was tried changes the prediction; others may.")
     return tuple(notes)

@@ -61,8 +61,8 @@ class CausalGraph:
     @cached_property
     def marks(self) -> dict[tuple[int, int], Mark]:
         """The mark at the first token of each adjacent pair; both orders are there."""
-        found = {(edge.first, edge.second): edge.at_first for edge in self.edges}
-        return found | {(edge.second, edge.first): edge.at_second for edge in self.edges}
+        marks = {(edge.first, edge.second): edge.at_first for edge in self.edges}
+        return marks | {(edge.second, edge.first): edge.at_second for edge in self.edges}
 
     @property
     def pairs(self) -> frozenset[frozenset[int]]:

@@ -68,11 +68,11 @@ def discovered(
     names: Any = [Name(k) for k in range(len(correlation))]
     with contextlib.redirect_stdout(io.StringIO()):  # it prints edges
         if latents:
-            found, _ = fci(
+            result, _ = fci(
                 correlation, NAME, alpha, show_progress=False, node_names=names, samples=samples
             )
         else:
-            found = pc(
+            result = pc(
                 correlation, alpha, NAME, show_progress=False, node_names=names, samples=samples
             ).G
-    return np.asarray(found.graph, dtype=np.int64)
+    return np.asarray(result.graph, dtype=np.int64)

@@ -98,13 +98,13 @@ class Question:
         return ids[None]
 
     def _scores(self, output: Any) -> Float[Tensor, " classes"]:  # noqa: ANN401
-        found = self._logits(output) if self.scores is None else self.scores(output)
-        if found.ndim != 1 or len(found) < 2:
+        scores = self._logits(output) if self.scores is None else self.scores(output)
+        if scores.ndim != 1 or len(scores) < 2:
             raise InputError(
-                f"scores have shape {list(found.shape)}; expected one number for each of at least "
+                f"scores have shape {list(scores.shape)}; expected one number for each of at least "
                 "two classes."
             )
-        return found
+        return scores
 
     def _logits(self, output: Any) -> Tensor:  # noqa: ANN401
         logits: Tensor | None = getattr(output, "logits", None)

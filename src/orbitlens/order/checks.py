@@ -86,8 +86,8 @@ def verify(
         probes.append(lambda: [_invariance(subject, few, generator)])
     checks: list[Check] = []
     for probe in probes:
-        found = probe()
-        checks += [check.demand() for check in found] if stop else found
+        probed = probe()
+        checks += [check.demand() for check in probed] if stop else probed
     return checks
 
 

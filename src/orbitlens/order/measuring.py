@@ -78,7 +78,7 @@ def measure_order(
     checks = verify(subject, items, generator=generator)
     bench = _bench(subject, items, generator, chosen, progress)
     cells = _cells(bench, chosen.permutations)
-    found = _assemble(bench, chosen, cells, origin or Origin())
+    result = _assemble(bench, chosen, cells, origin or Origin())
     cost = AuditCost(
         seconds=time.perf_counter() - started,
         forward_calls=bench.cost.forward_calls,
@@ -86,7 +86,7 @@ def measure_order(
         sequences_asked=bench.cost.asked,
         tokens=bench.cost.tokens,
     )
-    return replace(found, checks=tuple(checks), cost=cost)
+    return replace(result, checks=tuple(checks), cost=cost)
 
 
 def _check_items(subject: Subject, items: Tensor, options: AuditOptions) -> None:

@@ -62,9 +62,9 @@ def regress(
     shuffled = train_values[torch.randperm(len(train_values), generator=generator)]
     features, others = _standard(train, test)
     weights = _ridge(features, torch.stack([train_values, shuffled], dim=1))
-    found = others @ weights
+    predicted = others @ weights
     spread = (test_values - test_values.mean()).square().sum()
-    real, control = (1.0 - (found - test_values[:, None]).square().sum(0) / spread).tolist()
+    real, control = (1.0 - (predicted - test_values[:, None]).square().sum(0) / spread).tolist()
     return Score(score=real, control=control, chance=0.0)
 
 
@@ -108,5 +108,5 @@ def _one_hot(codes: Tensor, n_classes: int) -> Tensor:
     return torch.nn.functional.one_hot(codes, n_classes).double()
 
 
-def _accuracy(found: Tensor, labels: Tensor) -> float:
-    return float((found == labels).double().mean())
+def _accuracy(predicted: Tensor, labels: Tensor) -> float:
+    return float((predicted == labels).double().mean())

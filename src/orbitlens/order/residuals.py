@@ -79,12 +79,12 @@ BRANCHES: dict[str, Branches] = {
 
 def residual_layers(model: nn.Module) -> list[tuple[nn.Module, Branches]]:
     """Return the layers whose residual connections can be taken out; none for unknown kinds."""
-    found = []
+    layers = []
     for module in model.modules():
         branches = BRANCHES.get(type(module).__name__)
         if branches is not None and getattr(module, "keeps_all", True):
-            found.append((module, branches))
-    return found
+            layers.append((module, branches))
+    return layers
 
 
 def has_parallel_layers(model: nn.Module) -> bool:

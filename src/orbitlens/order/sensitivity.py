@@ -133,11 +133,11 @@ def _predictions(
         parts.append(run(bench.subject, batch, cell).prediction)
         bench.cost.add(batch)
         bench.progress(len(batch))
-    found = torch.cat(parts)
+    predictions = torch.cat(parts)
     if back is not None:
-        found = found[back]
-    found = found.reshape(len(group), -1, found.shape[-1])
-    return found[:, 0], found[:, 1:]
+        predictions = predictions[back]
+    predictions = predictions.reshape(len(group), -1, predictions.shape[-1])
+    return predictions[:, 0], predictions[:, 1:]
 
 
 def batches(rows: Tensor) -> Iterator[Tensor]:

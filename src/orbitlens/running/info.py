@@ -90,9 +90,9 @@ def peak_rss_bytes() -> int | None:
     status = Path("/proc/self/status")
     if status.exists():
         # Linux: `ru_maxrss` would count the parent's memory as well, from before this one's start.
-        found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
-        if found is not None:
-            return int(found[1]) * 1024
+        match = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
+        if match is not None:
+            return int(match[1]) * 1024
     try:
         import resource
     except ImportError:  # Windows has no such module

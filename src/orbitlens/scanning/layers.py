@@ -58,18 +58,18 @@ class _LayerSums:
 
 
 def _covariance(layer: AttentionLayer, options: ScanOptions) -> Covariance | None:
-    found = (options.covariances or {}).get((layer.stack.name, layer.index))
-    if found is None:
+    given = (options.covariances or {}).get((layer.stack.name, layer.index))
+    if given is None:
         return None
     d = layer.stack.d_model
-    if found.shape != (d, d):
+    if given.shape != (d, d):
         raise InputError(
-            f"the covariance for layer {layer.index} has shape {list(found.shape)}; "
+            f"the covariance for layer {layer.index} has shape {list(given.shape)}; "
             f"tokens there are {d} wide, so {d} x {d} was expected."
         )
-    if not torch.isfinite(found).all():
+    if not torch.isfinite(given).all():
         raise InputError(f"the covariance for layer {layer.index} holds NaN or infinity.")
-    s = found.to(layer.device, torch.float64)
+    s = given.to(layer.device, torch.float64)
     size = s.abs().max().item()
     symmetric = bool((s - s.T).abs().max() <= 1e-5 * size)
     if size == 0 or not symmetric or torch.linalg.eigvalsh(s)[0] < -1e-5 * size:

@@ -145,9 +145,9 @@ def _linear_values(heads: Iterable[Head]) -> Hypothesis:
         "they are clipped to a fixed range": any(head.clip is not None for head in listed),
         "attention's output is normalised": any(head.output_gain is not None for head in listed),
     }
-    found = [reason for reason, there in reasons.items() if there]
+    present = [reason for reason, there in reasons.items() if there]
     return Hypothesis(
-        name="values are linear", holds=not found, detail=" and ".join(found) or "they are"
+        name="values are linear", holds=not present, detail=" and ".join(present) or "they are"
     )
 
 

@@ -60,13 +60,13 @@ class Collector:
     def covariances(self) -> dict[str, Tensor]:
         """Return the covariance of what every layer's heads see, named for `scan --covariance`."""
         fit, judge = self.halves()
-        found = {}
+        covariances = {}
         for (stack, layer), tally in judge.items():
             sums = tally.what_heads_see.covariance
             if fit is not judge:
                 sums = fit[stack, layer].what_heads_see.covariance.merged(sums)
-            found[f"{stack}.{layer}"] = sums.value.contiguous()
-        return found
+            covariances[f"{stack}.{layer}"] = sums.value.contiguous()
+        return covariances
 
     def run(
         self,

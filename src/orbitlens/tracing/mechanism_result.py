@@ -100,7 +100,7 @@ class Mechanisms:
 
 def findings(heads: Sequence[HeadMechanisms]) -> tuple[Finding, ...]:
     """Return for every score the heads that exceed the twin's largest by its threshold."""
-    found = []
+    kept = []
     for score, threshold in THRESHOLDS.items():
         own = [(getattr(head, score), head.name) for head in heads]
         own = [(value, name) for value, name in own if value is not None]
@@ -110,7 +110,7 @@ def findings(heads: Sequence[HeadMechanisms]) -> tuple[Finding, ...]:
             continue
         own.sort(key=lambda pair: -pair[0])
         largest = max(twin)
-        found.append(
+        kept.append(
             Finding(
                 score=score,
                 threshold=threshold,
@@ -120,47 +120,45 @@ def findings(heads: Sequence[HeadMechanisms]) -> tuple[Finding, ...]:
                 heads=tuple(name for value, name in own if value >= largest + threshold),
             )
         )
-    return tuple(found)
+    return tuple(kept)
 
 
 # --- in words --------------------------------------------------------------------------------
 
 
-def in_words(found: Mechanisms) -> list[str]:
+def in_words(mechanisms: Mechanisms) -> list[str]:
     """Return what the scores say, one sentence or two for each."""
-    sentences = [_induction(found), _copying(found), _selection(found)]
+    sentences = [_induction(mechanisms), _copying(mechanisms), _selection(mechanisms)]
     return [sentence for sentence in sentences if sentence]
 
 
-def _induction(found: Mechanisms) -> str:
-    result = found.finding("induction")
+def _induction(mechanisms: Mechanisms) -> str:
+    result = mechanisms.finding("induction")
     if result is None:
-        why = found.reasons.get("induction")
+        why = mechanisms.reasons.get("induction")
         return f"Induction was not measured: {why}." if why else ""
     beside = f"the untrained twin's best {result.twin_largest:.2f}"
     if result.heads:
         text = f"{_many(result.heads, 'induction head')}; the best reaches {result.best:.2f}, "
     else:
         text = f"No induction heads: the best, head {result.best_head}, reaches {result.best:.2f}, "
-    return f"{text}{beside}, and {result.threshold} above that is asked.{_losses(found)}"
+    return f"{text}{beside}, and {result.threshold} above that is asked.{_losses(mechanisms)}"
 
 
-def _losses(found: Mechanisms) -> str:
-    told = found.repetition
-    if told is None or told.losses is None or told.twin_losses is None:
+def _losses(mechanisms: Mechanisms) -> str:
+    repetition = mechanisms.repetition
+    if repetition is None or repetition.losses is None or repetition.twin_losses is None:
         return ""
-    return (
-        f" Repeating in order changes the loss on random tokens by {_signed(-told.losses.drop)} "
-        f"nats (twin {_signed(-told.twin_losses.drop)})."
-    )
+    own, twin = (_signed(-losses.drop) for losses in (repetition.losses, repetition.twin_losses))
+    return f" Repeating in order changes the loss on random tokens by {own} nats (twin {twin})."
 
 
 def _signed(value: float) -> str:
     return f"{round(value, 2) + 0.0:+.2f}"  # + 0.0 turns -0.0 into 0.0
 
 
-def _copying(found: Mechanisms) -> str:
-    result = found.finding("previous")
+def _copying(mechanisms: Mechanisms) -> str:
+    result = mechanisms.finding("previous")
     if result is None:
         return ""
     if not result.heads:
@@ -175,12 +173,12 @@ def _copying(found: Mechanisms) -> str:
     )
 
 
-def _selection(found: Mechanisms) -> str:
-    saturation, margin = found.finding("saturation"), found.finding("margin")
+def _selection(mechanisms: Mechanisms) -> str:
+    saturation, margin = mechanisms.finding("saturation"), mechanisms.finding("margin")
     if saturation is None or margin is None:
-        why = found.reasons.get("saturation")
+        why = mechanisms.reasons.get("saturation")
         return f"Saturation and margin were not measured: {why}." if why else ""
-    n = len(found.heads)
+    n = len(mechanisms.heads)
     return (
         f"{len(saturation.heads)} of {n} heads are more saturated than the twin's most by "
         f"{saturation.threshold} (most: head {saturation.best_head}, {saturation.best:.2f}; twin "

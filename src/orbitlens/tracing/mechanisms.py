@@ -129,11 +129,11 @@ def _assembled(
     )
     without = [head.name for head in heads if head.saturation is None]
     if without:
-        told = (
+        reason = (
             f"in {len(without)} of {len(heads)} heads no token sees {FEWEST_SEEN} others whose "
             "scores differ"
         )
-        reasons |= {"saturation": told, "margin": told}
+        reasons |= {"saturation": reason, "margin": reason}
     if own.error > LARGEST_ERROR:
         reasons["attention"] = (
             f"attention recomputed from the weights is {own.error:.0%} off what the model "
@@ -204,7 +204,7 @@ class _Reading:
         """Note attention to the places that repetition picks out, and the losses."""
         where = {"prefix": sequences.prefix, "half": sequences.half}
         losses: dict[str, list[tuple[float, float]]] = {"repeated": [], "reordered": []}
-        for kind, told in losses.items():
+        for kind, of_kind in losses.items():
 
             def note(place: Place, scores: Tensor, kind: str = kind) -> None:
                 p, n = scores.softmax(dim=-1), seen(scores)
@@ -216,7 +216,7 @@ class _Reading:
             for batch in sequences.batches(kind, size):
                 logits = self._run(batch, note, None)
                 if logits is not None:
-                    told.append(half_losses(logits, batch["input_ids"], sequences.half))
+                    of_kind.append(half_losses(logits, batch["input_ids"], sequences.half))
         if losses["repeated"]:
             self.losses = RepetitionLosses(
                 first=_mean([first for first, _ in losses["repeated"]]),
@@ -264,11 +264,11 @@ class _Reading:
     def scores(self, place: Place) -> list[HeadScores]:
         """Return the scores of every head of one layer."""
         attention = {kind: _stacked(self.places[kind][place]) for kind in self.places}
-        found = []
+        scores = []
         for h in range(self.layers[place].n_heads):
             selection = self.sums[place].means(h)
             saturation, margin, share = selection if selection else (None, None, None)
-            found.append(
+            scores.append(
                 HeadScores(
                     **_induction_of(attention, h),
                     saturation=saturation,
@@ -276,7 +276,7 @@ class _Reading:
                     margin_share=share,
                 )
             )
-        return found
+        return scores
 
 
 def batch_shape(batch: Batch) -> tuple[int, ...]:

@@ -73,14 +73,14 @@ def predict(
 ) -> dict[str, ClosurePrediction]:
     """Return what each closure says, from the statistics of the text it is fitted on."""
     closed = {"plain": plain_closure, "frozen": frozen_closure}
-    found = {}
+    predictions = {}
     for name in options.closures:
         if name in closed:
-            found[name] = closed[name](tally)
+            predictions[name] = closed[name](tally)
         else:
             assert name in SURROGATES
-            found[name] = sampled_closure(tally, name, generator=generator)
-    return found
+            predictions[name] = sampled_closure(tally, name, generator=generator)
+    return predictions
 
 
 def _layer(
@@ -223,13 +223,13 @@ def replay_traces(
     """Return the flow of whole blocks from the real first states, beside the real stream."""
     with torch.no_grad(), noting_blocks(model, checkpoint) as noted:
         model(**batch)
-    found = []
+    traces = []
     for name, blocks in noted.items():
         last = blocks.states[-1] + blocks.field(len(blocks.states) - 1)(blocks.states[-1])
         real = [*blocks.states[1:], last.detach()]
         flown = replay_blocks(blocks, n_steps=options.flow_steps)
         pairs = list(zip(flown, real, strict=True))
-        found.append(
+        traces.append(
             ReplayTrace(
                 stack=name,
                 relative_error=tuple(((a - b).norm() / b.norm()).item() for a, b in pairs),
@@ -241,7 +241,7 @@ def replay_traces(
                 real_log_spread=tuple(_log_spread(b) for _, b in pairs),
             )
         )
-    return tuple(found)
+    return tuple(traces)
 
 
 def _log_spread(x: Tensor) -> float:

@@ -96,14 +96,14 @@ def _is_cache(value: object) -> bool:
 def noting_blocks(model: Any, checkpoint: Checkpoint) -> Iterator[dict[str, Blocks]]:  # noqa: ANN401
     """Within this context a run of `model` fills the `Blocks` of every stack."""
     modules = dict(model.named_modules())
-    found = {stack.name: Blocks(stack) for stack in checkpoint.architecture.stacks}
+    blocks = {stack.name: Blocks(stack) for stack in checkpoint.architecture.stacks}
     handles = []
     try:
         for stack in checkpoint.architecture.stacks:
             for name in dict.fromkeys(m.block for m in layer_modules(model, checkpoint, stack)):
-                hook = found[stack.name].note
+                hook = blocks[stack.name].note
                 handles.append(modules[name].register_forward_pre_hook(hook, with_kwargs=True))
-        yield found
+        yield blocks
     finally:
         for handle in handles:
             handle.remove()
