@@ -15,12 +15,12 @@ from pathlib import Path
 
 import torch
 from agreement import short
-from orbitlens.orbit.by_hand import induction_by_hand
 
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.checkpoint.zoo import zoo_names, zoo_path
 from orbitlens.files import write_whole
 from orbitlens.orbit import OrbitConfig, OrbitForCausalLM
+from orbitlens.orbit.by_hand import induction_by_hand
 from orbitlens.running.batches import Limits, id_batches, text_contexts
 from orbitlens.running.inputs import n_positions
 from orbitlens.running.loading import build_module, fresh_module, load_tokenizer

@@ -231,11 +231,11 @@ def compiled(steps):
     return {"rows": [row], "met": True}
 
 
-def show(name, found):
-    print(f"\n{name}: goal {'met' if found['met'] else 'MISSED'}\n")
-    columns = list(found["rows"][0])
+def show(name, result):
+    print(f"\n{name}: goal {'met' if result['met'] else 'MISSED'}\n")
+    columns = list(result["rows"][0])
     print("| " + " | ".join(columns) + " |\n|" + " --- |" * len(columns))
-    for row in found["rows"]:
+    for row in result["rows"]:
         cells = [f"{v:.3g}" if isinstance(v, float) else str(v) for v in row.values()]
         print("| " + " | ".join(cells) + " |")
 
@@ -247,16 +247,16 @@ def main():
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    quiet_transformers()
     jobs = {"loop": loop, "refinements": refinements, "sweep": sweep, "compile": compiled}
     print(machine())
-    found = {}
-    for name in args.only.split(","):
-        found[name] = jobs[name](args.steps)
-        show(name, found[name])
+    results = {}
+    with quiet_transformers():
+        for name in args.only.split(","):
+            results[name] = jobs[name](args.steps)
+            show(name, results[name])
     if args.json:
-        args.json.write_text(json.dumps({"machine": machine(), **found}, indent=1) + "\n")
-    sys.exit(not all(result["met"] for result in found.values()))
+        args.json.write_text(json.dumps({"machine": machine(), **results}, indent=1) + "\n")
+    sys.exit(not all(result["met"] for result in results.values()))
 
 
 if __name__ == "__main__":
