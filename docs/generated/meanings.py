@@ -22,6 +22,7 @@ SCAN = {
         "flags": "sentences: what was approximate or left out, and why",
     },
     "ModelInfo": {
+        "name": "for titles: the folder's, or the config's where the folder is called `model`",
         "path": "as it was given, or the hub cache's folder",
         "family": "`model_type` of the config",
         **SIZES,

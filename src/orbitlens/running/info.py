@@ -5,11 +5,14 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from orbitlens.checkpoint.opened import Checkpoint
 from orbitlens.families.architecture import Position
 
-UNTELLING = {"model", "models", "checkpoint", "hf", "weights", "output"}  # names of folders
+# Names of folders and files that say nothing about the model inside.
+UNTELLING = {"", "model", "models", "checkpoint", "hf", "final", "best", "last", "latest",
+             "weights", "output", "out", "snapshots", "pytorch_model", "ggml-model"}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +33,7 @@ class StackInfo:
 class ModelInfo:
     """What was scanned; sizes are the first stack's, `n_layers` counts all stacks."""
 
+    name: str  # for titles; see `display_name`
     path: str
     family: str
     n_layers: int
@@ -53,6 +57,42 @@ class Cost:
     peak_rss_bytes: int | None  # of the whole process; None where the system does not say
 
 
+def display_name(checkpoint: Checkpoint) -> str:
+    """Return what titles call a model; see `name_of`."""
+    return name_of(checkpoint.path, checkpoint.config)
+
+
+def name_of(path: str, config: Mapping[str, Any]) -> str:
+    """Return a model's name: that of its folder or file, where that says something.
+
+    A folder called `model`, or a commit of the hub's cache, does not: then it is the name that the
+    config states, or that of the nearest folder above which has one.
+
+    >>> name_of("runs/gpt2-tuned/model", {}), name_of("a/llama-1b.gguf", {})
+    ('gpt2-tuned', 'llama-1b')
+    >>> name_of("runs/tuned/model", {"_name_or_path": "openai/gpt2"})
+    'gpt2'
+    """
+    place = Path(path).absolute()
+    own = place.stem if place.suffix == ".gguf" else place.name
+    if _says_something(own):
+        return own
+    stated = str(config.get("_name_or_path") or "").rstrip("/").rpartition("/")[2]
+    if re.fullmatch(r"[\w.+-]+", stated) and _says_something(stated):
+        return stated
+    above = [parent.name for parent in place.parents]
+    return next((_hub_name(name) for name in above if _says_something(name)), own or "model")
+
+
+def _says_something(name: str) -> bool:
+    return name.lower() not in UNTELLING and re.fullmatch("[0-9a-f]{40}", name) is None
+
+
+def _hub_name(folder: str) -> str:
+    """Return the name behind a folder of the hub's cache, such as models--openai--gpt2."""
+    return folder.rpartition("--")[2] if folder.startswith("models--") else folder
+
+
 def model_info(checkpoint: Checkpoint) -> ModelInfo:
     """Return what a checkpoint holds, as results state it."""
     stacks = tuple(
@@ -70,6 +110,7 @@ def model_info(checkpoint: Checkpoint) -> ModelInfo:
     )
     first = stacks[0]
     return ModelInfo(
+        name=display_name(checkpoint),
         path=checkpoint.path,
         family=checkpoint.architecture.family,
         n_layers=sum(stack.n_layers for stack in stacks),
@@ -99,15 +140,3 @@ def peak_rss_bytes() -> int | None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
-
-
-def display_name(checkpoint: Checkpoint) -> str:
-    """Return what titles call a model: its config's name, else its folder's or its file's.
-
-    A folder called "model" says nothing, so its parent's name is taken.
-    """
-    named = str(checkpoint.config.get("_name_or_path") or "").rstrip("/")
-    path = Path(checkpoint.path)
-    if path.name in UNTELLING and named:
-        return Path(named).name
-    return path.parent.name if path.name in UNTELLING and path.parent.name else path.name
