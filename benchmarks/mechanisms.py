@@ -21,11 +21,11 @@ from orbitlens.checkpoint.zoo import zoo_names, zoo_path
 from orbitlens.files import write_whole
 from orbitlens.orbit import OrbitConfig, OrbitForCausalLM
 from orbitlens.orbit.by_hand import induction_by_hand
+from orbitlens.results.codec import encode
 from orbitlens.running.batches import Limits, id_batches, text_contexts
 from orbitlens.running.inputs import n_positions
 from orbitlens.running.loading import build_module, fresh_module, load_tokenizer
 from orbitlens.running.texts import read_text
-from orbitlens.scanning.scan_result import plain
 from orbitlens.tracing.mechanism_result import in_words
 from orbitlens.tracing.mechanisms import MechanismOptions, Subject, mechanisms
 
@@ -101,8 +101,8 @@ def row(name, what, folder, texts):
         "model": name,
         "text": what,
         "words": in_words(found),
-        "mechanisms": plain(found),
-        "untrained_findings": plain(control.findings),
+        "mechanisms": encode(found),
+        "untrained_findings": encode(control.findings),
         "seconds": time.perf_counter() - started,
     }
 
@@ -138,7 +138,7 @@ def main():
     torch.set_num_threads(1)
     options = MechanismOptions()
     rows = list(all_rows(args.models, args.data, args.tokens))
-    result = {"tokens": args.tokens, "options": plain(options), "rows": rows}
+    result = {"tokens": args.tokens, "options": encode(options), "rows": rows}
     text = json.dumps(short(result), indent=1) + "\n"
     write_whole(args.out, text.encode())
 

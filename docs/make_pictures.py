@@ -20,7 +20,8 @@ from orbitlens.flows.integrate import simulate
 from orbitlens.flows.picture import flow_picture
 from orbitlens.flows.setup import Setup, build
 from orbitlens.flows.system import Geometry
-from orbitlens.terminal.scan_view import WIDTH, scan_view
+from orbitlens.terminal.fitted_table import WIDTH
+from orbitlens.terminal.scan_view import scan_view
 
 FOLDER = Path(__file__).parent / "img"
 CONTEXT = 256  # as in `orbitlens demo`

@@ -7,7 +7,7 @@ import pytest
 import torch
 from orbitlens.explaining.subject import subject_of
 
-from orbitlens.explaining.api import Explanation
+from orbitlens.explaining.explanation import Explanation
 from orbitlens.explaining.graph import CausalGraph, Edge, Mark
 from orbitlens.explaining.search import Search
 from orbitlens_papers.bench import Bench, Scale, Settings

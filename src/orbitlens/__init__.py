@@ -17,9 +17,11 @@ if TYPE_CHECKING:
         InputError,
         MissingPackageError,
         OrbitlensError,
+        ResultError,
         UnknownFamilyError,
     )
-    from orbitlens.explaining.api import ExplainOptions, Explanation, explain
+    from orbitlens.explaining.api import ExplainOptions, explain
+    from orbitlens.explaining.explanation import Explanation
     from orbitlens.order.api import audit
     from orbitlens.order.audit_result import Audit
     from orbitlens.order.defect import assert_equivariant, assert_invariant
@@ -44,11 +46,12 @@ _HOMES = {
     "AuditOptions": "order.options",
     "CheckpointError": "errors",
     "ExplainOptions": "explaining.api",
-    "Explanation": "explaining.api",
+    "Explanation": "explaining.explanation",
     "InputError": "errors",
     "MissingPackageError": "errors",
     "Model": "running.model",
     "OrbitlensError": "errors",
+    "ResultError": "errors",
     "Report": "reporting.api",
     "ReportOptions": "reporting.options",
     "Scan": "scanning.scan_result",
@@ -79,6 +82,7 @@ __all__ = [
     "OrbitlensError",
     "Report",
     "ReportOptions",
+    "ResultError",
     "Scan",
     "ScanOptions",
     "Trace",

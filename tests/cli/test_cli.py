@@ -140,6 +140,24 @@ def test_piped_output_fits_80_columns_and_has_no_escapes(demo_model, arguments):
     assert not ANSI.search(outcome.out)
 
 
+@pytest.mark.parametrize("columns", [60, 45, 120])
+def test_piped_output_is_as_wide_as_columns_says(demo_model, columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    outcome = run("scan", demo_model, "--context", "64")
+    assert (outcome.code, outcome.err) == (0, "")
+    longest = max(map(len, outcome.out.splitlines()))
+    assert columns - 15 <= longest <= columns
+    assert ("no room in" in outcome.out) == (columns < 80)  # columns are left out, and named
+    assert all(name in outcome.out for name in ("index", "rates: min", "neutral", "T5"))
+
+
+@pytest.mark.parametrize("columns", ["", "0", "wide", "-5", "1e3"])
+def test_columns_that_are_no_number_count_as_80(demo_model, columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    outcome = run("scan", demo_model)
+    assert 70 <= max(map(len, outcome.out.splitlines())) <= 80
+
+
 def test_the_table_of_families_has_them_all_in_80_columns():
     outcome = run("families")
     assert (outcome.code, outcome.err) == (0, "")
@@ -155,7 +173,8 @@ def test_the_json_file_is_the_scan(demo_model, tmp_path):
     written = json.loads(file.read_text())
     options = ScanOptions(layers=[0, 1, 5], context=32)
     expected = json.loads(json.dumps(scan(load_checkpoint(demo_model), options).to_json()))
-    assert written.keys() == expected.keys() == {"model", "layers", "cost", "flags"}
+    header = {"orbitlens", "kind", "format"}
+    assert written.keys() == expected.keys() == header | {"model", "layers", "cost", "flags"}
     assert written.pop("cost").keys() == expected.pop("cost").keys()
     assert written == expected
     assert [path.name for path in tmp_path.iterdir()] == ["scan.json"]

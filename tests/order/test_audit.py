@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from orbitlens.errors import AuditError, InputError
-from orbitlens.order.audit_result import Verdict, summary
+from orbitlens.order.audit_result import Verdict
 from orbitlens.order.blocks import by_position, find_blocks, horizon
 from orbitlens.order.divergence import js_bits
 from orbitlens.order.measuring import measure_order
@@ -39,9 +39,9 @@ def test_an_audit_of_a_sound_decoder_adds_up():
     for reading in found.cells.values():
         assert reading.low <= reading.mean_js_bits <= reading.high
     assert all(check.passed for check in found.checks)
-    assert "of this model's sense of order" in summary(found)
-    assert "causal mask; no position encoding acts" not in summary(found)
-    assert "causal mask; no position encoding acts" in summary(replace(found, encoding_effect=0.0))
+    assert "of this model's sense of order" in found.summary()
+    assert "causal mask; no position encoding acts" not in found.summary()
+    assert "causal mask; no position encoding acts" in replace(found, encoding_effect=0.0).summary()
 
 
 def test_its_json_has_every_field_the_documentation_names():
@@ -79,7 +79,7 @@ def test_an_order_blind_bag_of_words_is_reported_as_one():
     )
     assert found.verdict is Verdict.ONE_LAYER
     assert found.sensitivity < 1e-9
-    assert "as a set" in summary(found)
+    assert "as a set" in found.summary()
     two, _ = subject_of("gpt2", n_layers=2)
     deep = measure_order(with_model(two, without_positions(two.model)), items, options=QUICK)
     assert deep.verdict is Verdict.ORDERED
@@ -92,7 +92,7 @@ def test_a_model_of_sets_is_certified_permutation_invariant():
         with_model(subject, without_positions(subject.model)), items, options=QUICK
     )
     assert found.verdict is Verdict.INVARIANT
-    assert "permutation-invariant" in summary(found)
+    assert "permutation-invariant" in found.summary()
     assert measure_order(subject, items, options=QUICK).verdict is Verdict.ORDERED
 
 
@@ -101,7 +101,7 @@ def test_an_encoder_owes_its_order_to_the_encoding_alone():
     found = measure_order(subject, items, options=QUICK)
     assert found.model.own_cell == "pe_full"
     assert (found.shapley.encoding, found.shapley.mask) == (1.0, 0.0)
-    assert "All of this model's sense of order" in summary(found)
+    assert "All of this model's sense of order" in found.summary()
 
 
 def test_a_model_without_a_head_is_measured_by_its_vector():
@@ -109,7 +109,7 @@ def test_a_model_without_a_head_is_measured_by_its_vector():
     found = measure_order(subject, items, options=QUICK)
     assert found.cells["pe_full"].mean_js_bits is None
     assert found.cells["pe_full"].mean_relative_change > 1e-3
-    assert "% of the output" in summary(found)
+    assert "% of the output" in found.summary()
 
 
 def test_patches_of_an_image_are_audited_like_tokens():
@@ -135,7 +135,7 @@ def test_what_cannot_be_switched_off_is_said_with_its_reason():
     assert [name for name in CELLS if found.cells[name] is None] == CELLS[1:]
     assert "eager Falcon adds ALiBi twice" in found.not_ablatable["nope_full"]
     assert found.shapley is None
-    assert "cannot be told apart" in summary(found)
+    assert "cannot be told apart" in found.summary()
 
 
 def test_a_leak_stops_the_audit_before_any_number():

@@ -17,7 +17,7 @@ from orbitlens.errors import InputError, MissingPackageError, OrbitlensError
 from orbitlens.flows.integrate import simulate
 from orbitlens.flows.setup import Setup, build
 from orbitlens.flows.system import system_of_heads
-from orbitlens.reporting import export, views
+from orbitlens.reporting import export
 from orbitlens.reporting.compact import reason
 from orbitlens.reporting.data import SECTIONS
 from orbitlens.reporting.page import render
@@ -178,11 +178,6 @@ def test_results_plot_their_numbers(results):
     assert list(drawn["trace"].data[0].y) == pytest.approx(measured, rel=1e-5)
     assert len(drawn["audit"].data) >= 2
     assert len(drawn["trajectory"].frames) > 2
-
-
-def test_what_is_no_result_has_no_view():
-    with pytest.raises(InputError, match="Expected one of: Scan"):
-        views.figure("text")
 
 
 def test_a_report_is_made_saved_and_read_again(data_file, tmp_path):

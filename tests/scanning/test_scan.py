@@ -14,9 +14,10 @@ from safetensors.torch import load_file, save_file
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.errors import CheckpointError, InputError
 from orbitlens.heads.layers import load_layer
+from orbitlens.results.codec import encode
 from orbitlens.scanning.api import resolve_device, scan
 from orbitlens.scanning.options import ScanOptions
-from orbitlens.scanning.scan_result import Tendency, plain
+from orbitlens.scanning.scan_result import Tendency
 from orbitlens.theory.positional import frequency_energy, maps_in_context, rotary_effect
 from orbitlens.theory.rates import layer_rates, predicted_log_change
 from random_heads import random_covariance, seeded, symmetric_part
@@ -80,7 +81,8 @@ HEAD = {
 @pytest.mark.parametrize("name", ["llama-grouped", "gpt2", "t5"])
 def test_the_json_has_every_field_that_was_promised(tiny, name):
     found = on_json(scan(tiny(name)))
-    assert set(found) == {"model", "layers", "cost", "flags"}
+    header = {"orbitlens", "kind", "format"}
+    assert set(found) == header | {"model", "layers", "cost", "flags"}
     assert set(found["model"]) >= MODEL
     assert set(found["cost"]) == {"seconds", "bytes_read", "peak_rss_bytes"}
     for layer in found["layers"]:
@@ -131,7 +133,9 @@ def test_the_json_mirrors_the_dataclasses(tiny):
     assert found["layers"][1]["rates"]["max"] == layer.rates.max
     last = found["layers"][1]["heads"][2]["certificates"][4]
     assert (last["name"], last["margin"]) == ("T5", head.certificates[4].margin)
-    for part, data in ((result, found), (layer, found["layers"][1]), (head, plain(head))):
+    header = {name: found.pop(name) for name in ("orbitlens", "kind", "format")}
+    assert (header["kind"], header["format"]) == ("scan", 1)
+    for part, data in ((result, found), (layer, found["layers"][1]), (head, encode(head))):
         assert [field.name for field in dataclasses.fields(part)] == list(data)
     with pytest.raises(dataclasses.FrozenInstanceError):
         head.alignment = 0.0

@@ -6,15 +6,15 @@ from dataclasses import fields, replace
 
 import pytest
 import torch
-from orbitlens.orbit.by_hand import induction_by_hand
 
 from orbitlens.checkpoint.zoo import zoo_path
 from orbitlens.errors import InputError
+from orbitlens.orbit.by_hand import induction_by_hand
+from orbitlens.results.codec import encode
 from orbitlens.running.batches import Limits, batches_of
 from orbitlens.running.inputs import inputs_of
 from orbitlens.running.loading import build_module
 from orbitlens.running.model import load
-from orbitlens.scanning.scan_result import plain
 from orbitlens.tracing.margins import SelectionSums
 from orbitlens.tracing.mechanism_result import THRESHOLDS, HeadScores, findings, in_words
 from orbitlens.tracing.mechanisms import MechanismOptions, mechanism_scores
@@ -144,7 +144,7 @@ def test_every_kind_of_model_is_scored_or_told_why_not(model_folder, name, why):
     measured = {head.induction is not None for head in found.heads}
     assert measured == {why is None}
     assert (why or "nothing") in found.reasons.get("induction", "nothing")
-    json.dumps(plain(found), allow_nan=False)
+    json.dumps(encode(found), allow_nan=False)
     # A model beside itself has nothing that the "twin" has not.
     assert all(result.heads == () for result in found.findings)
     for head in found.heads:

@@ -16,8 +16,9 @@ from orbitlens.theory.clouds import mean_squared_distance
 from orbitlens.tracing.api import trace
 from orbitlens.tracing.collector import out_of_memory_explained
 from orbitlens.tracing.options import TraceOptions
-from orbitlens.tracing.reports import agreement, summary
+from orbitlens.tracing.reports import agreement
 from orbitlens.tracing.surrogates import SURROGATES
+from orbitlens.tracing.words import depth_sentences
 from tiny_models import CASES, build
 
 BY_NAME = {case.name: case for case in CASES}
@@ -237,7 +238,7 @@ def test_a_rotary_decoder_is_predicted_on_another_text(shared_model):
     assert best.sharpness.pearson > 0.9
     plain = found.agreement.per_closure["plain"]
     assert plain.layers.mean_error > best.layers.mean_error
-    assert "spreads tokens in every layer" in summary(found.layers)[0]
+    assert "spreads tokens in every layer" in depth_sentences(found.layers)[0]
 
 
 def test_an_untrained_twin_does_less(shared_model):

@@ -169,13 +169,13 @@ def _result(
     setup: "Setup", head: str | None, prediction: "Prediction", trajectory: "Trajectory"
 ) -> dict[str, Any]:
     from orbitlens.flows.outcome import fate
-    from orbitlens.scanning.scan_result import plain
+    from orbitlens.results.codec import encode
     from orbitlens.theory.clouds import over_time
 
     happened = fate(trajectory)
     metrics = over_time(trajectory.unit_tokens)
     return {
-        "setup": plain(setup),
+        "setup": encode(setup),
         "head": head,
         "status": trajectory.status.value,
         "ending": trajectory.ending,
@@ -193,11 +193,11 @@ def _result(
         "tokens_start": trajectory.unit_tokens[0].tolist(),
         "tokens_end": trajectory.unit_tokens[-1].tolist(),
         "log_scale_end": trajectory.log_scale[-1].item(),
-        "events": plain(trajectory.events),
+        "events": encode(trajectory.events),
         "times": trajectory.times.tolist(),
         "log_scale": trajectory.log_scale.tolist(),
         "metrics": metrics,
-        "certificates": plain(prediction.certificates),
+        "certificates": encode(prediction.certificates),
     }
 
 

@@ -3,7 +3,7 @@
 Nothing heavy is imported before it is needed: `orbitlens --help` passes through here.
 """
 
-import json
+import os
 import re
 import sys
 from contextlib import contextmanager
@@ -35,7 +35,9 @@ ClusterOption = Annotated[
 
 def write_json(data: dict[str, Any], file: Path) -> None:
     """Write JSON whole or not at all: to a temporary file beside the target, then renamed."""
-    text = json.dumps(data, indent=1, allow_nan=False)
+    from orbitlens.results.codec import dumps
+
+    text = dumps(data)
     if str(file) == "-":
         typer.echo(text)
         return
@@ -82,11 +84,13 @@ def replace_file(file: Path, text: str) -> None:
 
 
 def stdout() -> "Console":
-    """Return the console results go to: 80 columns wide unless it is a terminal."""
+    """Return the console results go to; piped, it is as wide as COLUMNS says, or 80."""
     from rich.console import Console
 
     is_terminal = sys.stdout is not None and sys.stdout.isatty()  # None: closed by the caller
-    return Console(width=None if is_terminal else 80, highlight=False)
+    columns = os.environ.get("COLUMNS", "")
+    piped = int(columns) if re.fullmatch("[1-9][0-9]{0,4}", columns) else 80
+    return Console(width=None if is_terminal else piped, highlight=False)
 
 
 def stderr() -> "Console":

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from orbitlens.errors import InputError
+from orbitlens.explaining.explanation import Explanation
 from orbitlens.explaining.graph import (
     AlikeError,
     CausalGraph,
@@ -37,21 +38,6 @@ CAVEATS = (
     "The set is the first that changes the prediction among those the graph offers: others may be "
     "smaller, and a masked input is an unusual one.",
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Explanation:
-    """Why a model predicts what it does for one sequence, as far as its attention tells."""
-
-    prediction: int  # class or token id
-    target: int  # the token whose prediction it is
-    graphs: dict[int, CausalGraph]  # by head of the last layer
-    tokens: TokenSet  # masking these changes the prediction; empty where no set was found
-    changed_to: int | None  # what is predicted then
-    calls: int  # of the model: predictions, and one for attention
-    samples: int
-    alpha: float
-    caveats: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,21 +1,26 @@
-"""Audit: what `orbitlens audit` found, as frozen dataclasses whose fields are the JSON's fields.
+"""Audit: a model's sense of order, as frozen dataclasses whose fields are the JSON's fields.
 
-Enters: readings from `audit`. Leaves: plain data, one sentence in words, and a verdict that is
-computed from numbers and thresholds.
+Enters: readings from `audit`. Leaves: a result, with a verdict that is computed from numbers and
+thresholds.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from orbitlens._shown import Shown
 from orbitlens.order.blocks import Block, PositionReading
 from orbitlens.order.checks import STILL, Check
 from orbitlens.order.divergence import Shapley
 from orbitlens.order.sensitivity import CellReading, LayerReading, SizedReading
 from orbitlens.order.slices import Slices
 from orbitlens.order.subject import Cell
-from orbitlens.scanning.scan_result import plain
+from orbitlens.results.base import Result
+from orbitlens.results.html import HtmlTable
+from orbitlens.results.tidy import data_frame
+
+if TYPE_CHECKING:
+    import pandas
 
 BLIND_BITS = 1e-9  # order sensitivity up to which a model counts as order-blind
 WILD_SHARE = 2.0  # shares beyond this say that mechanisms cancel, not what each brings
@@ -68,9 +73,12 @@ class AuditCost:
     tokens: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Audit(Shown):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Audit(Result):
     """An audit of a model's sense of order."""
+
+    KIND: ClassVar[str] = "audit"
+    DERIVED: ClassVar[tuple[str, ...]] = ("verdict", "summary")
 
     model: AuditModel
     settings: AuditSettings
@@ -117,12 +125,29 @@ class Audit(Shown):
         shares = self.shapley
         return shares is not None and max(abs(shares.encoding), abs(shares.mask)) > WILD_SHARE
 
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as plain data."""
-        data: dict[str, Any] = plain(self)
-        data["verdict"] = self.verdict.value
-        data["summary"] = summary(self)
-        return data
+    # The modules that describe an audit stand on this one, so they are imported when needed.
+
+    def summary(self) -> str:
+        """Return in a sentence or two what the model makes of order."""
+        from orbitlens.order.words import audit_summary
+
+        return audit_summary(self)
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return one row a reading: of each cell, each layer in each cell, each size, position."""
+        from orbitlens.order.views import reading_rows
+
+        return data_frame(reading_rows(self))
+
+    def _tables(self) -> Sequence[HtmlTable]:
+        from orbitlens.order.views import audit_tables
+
+        return audit_tables(self)
+
+    def _figure(self, go: Any) -> Any:  # noqa: ANN401 - plotly ships no types
+        from orbitlens.order.views import audit_figure
+
+        return audit_figure(self, go)
 
 
 def value_of(reading: CellReading) -> float:
@@ -132,95 +157,3 @@ def value_of(reading: CellReading) -> float:
         value = reading.mean_relative_change
     assert value is not None
     return value
-
-
-# --- in words --------------------------------------------------------------------------------
-
-ENCODINGS = {
-    "absolute": "absolute position encoding",
-    "rotary": "rotary encoding",
-    "alibi": "ALiBi",
-    "t5-bias": "relative bias",
-    "disentangled": "relative position terms",
-}
-
-
-def summary(audit: Audit) -> str:
-    """Say in a sentence or two what was found."""
-    if audit.verdict is not Verdict.ORDERED:
-        return _blind(audit)
-    shares = _shares(audit)
-    horizon = _horizon(audit)
-    return f"{shares}{'; ' + horizon if horizon else ''}."
-
-
-def _blind(audit: Audit) -> str:
-    if audit.verdict is Verdict.INVARIANT:
-        return (
-            "This model is permutation-invariant: it attends in full and nothing in it tells "
-            "positions apart (S1)."
-        )
-    if audit.verdict is Verdict.ONE_LAYER:
-        return (
-            "This model cannot tell orders apart: one causal layer without an encoding sees the "
-            "earlier tokens as a set (S2)."
-        )
-    return (
-        "The prediction does not depend on the order of the earlier tokens, on these inputs; that "
-        "is measured, not proved."
-    )
-
-
-def _shares(audit: Audit) -> str:
-    if audit.shapley is None:
-        return (
-            f"Shuffling earlier tokens moves the prediction by {_amount(audit)}; its mechanisms "
-            "cannot be told apart"
-        )
-    if audit.mechanisms_cancel:
-        return _cancelled(audit)
-    name = ENCODINGS[audit.model.encoding]
-    encoding, mask = 100 * audit.shapley.encoding, 100 * audit.shapley.mask
-    if audit.encoding_effect is not None and audit.encoding_effect <= STILL:
-        return (
-            f"All of this model's sense of order ({_amount(audit)}) comes from the causal mask; "
-            "no position encoding acts"
-        )
-    if audit.model.own_cell == Cell.PE_FULL:
-        return f"All of this model's sense of order ({_amount(audit)}) comes from the {name}"
-    text = (
-        f"{encoding:.0f} % of this model's sense of order ({_amount(audit)}) comes from the "
-        f"{name}, {mask:.0f} % from the causal mask"
-    )
-    if min(encoding, mask) < 0:
-        text += " (a negative share: it lowers what the other brings)"
-    return text
-
-
-def _cancelled(audit: Audit) -> str:
-    parts = {Cell.PE_FULL: "its mask", Cell.NOPE_CAUSAL: "its encoding"}
-    values = {
-        name: value_of(reading)
-        for cell, name in parts.items()
-        if (reading := audit.cells[cell.value]) is not None
-    }
-    name = max(values, key=lambda key: values[key])
-    return (
-        f"Shuffling earlier tokens moves the prediction by only {_amount(audit)}; without {name} "
-        f"it would move by {values[name]:.2g}. What one mechanism tells about order the other "
-        "undoes, so shares mean little"
-    )
-
-
-def _amount(audit: Audit) -> str:
-    if audit.model.has_head:
-        return f"{audit.sensitivity:.3g} bits"
-    return f"{100 * audit.sensitivity:.3g} % of the output"
-
-
-def _horizon(audit: Audit) -> str:
-    if audit.model.kind == "image" or audit.horizon is None:
-        return ""
-    if audit.horizon == 0:
-        return "no single swap of neighbours moves the prediction much"
-    return f"it can no longer tell swaps of neighbours apart beyond {audit.horizon} tokens back"

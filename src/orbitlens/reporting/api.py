@@ -14,7 +14,7 @@ from orbitlens.reporting.material import Given
 from orbitlens.reporting.measured import Step
 from orbitlens.reporting.options import ReportOptions
 from orbitlens.reporting.page import render
-from orbitlens.reporting.views import frame
+from orbitlens.results.html import frame
 
 HEIGHT = 760  # of the frame in a notebook, in pixels
 

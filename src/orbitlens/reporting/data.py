@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from orbitlens.errors import InputError
-from orbitlens.scanning.scan_result import plain
+from orbitlens.results.codec import encode
 
 FORMAT = "orbitlens-report"
 VERSION = 2
@@ -113,7 +113,7 @@ class ReportData:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain data, numbers to six digits, ready for `json.dumps`."""
-        named = {f.name: plain(getattr(self, f.name)) for f in fields(self)}
+        named = {f.name: encode(getattr(self, f.name)) for f in fields(self)}
         first = {"format": named.pop("format"), "version": named.pop("version")}
         return {**first, **{name: rounded(value) for name, value in named.items()}}
 

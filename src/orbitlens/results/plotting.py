@@ -8,7 +8,7 @@ from typing import Any
 from orbitlens.errors import MissingPackageError
 
 SPREAD, GATHER = "#D55E00", "#0072B2"
-INK, MUTED, GREY, GRID = "#22262E", "#636A75", "#5B6675", "#E3E6EA"
+INK, MUTED, GREY, GRID, PALE = "#22262E", "#636A75", "#5B6675", "#E3E6EA", "#F1F2F3"
 LOOK = {
     "template": "plotly_white",
     "font": {"color": INK},

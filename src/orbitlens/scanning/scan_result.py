@@ -1,18 +1,23 @@
-"""Scan: what `orbitlens scan` found, as frozen dataclasses whose fields are the JSON's fields.
+"""Scan: the map of a model's heads, as frozen dataclasses whose fields are the JSON's fields.
 
-Enters: readings from `headmap`. Leaves: plain data. `Scan.to_json()` writes the same names in the
-same order; docs/json.md describes each.
+Enters: readings from `headmap`. Leaves: a result. Its file has the same names in the same order;
+docs/json.md describes each.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from enum import Enum, StrEnum
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from orbitlens._shown import Shown
+from orbitlens.results.base import Result
+from orbitlens.results.html import HtmlTable
+from orbitlens.results.tidy import data_frame
 from orbitlens.running.info import Cost, ModelInfo
 from orbitlens.theory.certificates import Certificate
 from orbitlens.theory.rates import Rates, Regime
+
+if TYPE_CHECKING:
+    import pandas
 
 
 class Tendency(StrEnum):
@@ -100,9 +105,11 @@ class LayerScan(Reading):
     heads: tuple[HeadScan, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Scan(Shown):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Scan(Result):
     """The map of a model's heads, with what it cost and what was approximate."""
+
+    KIND: ClassVar[str] = "scan"
 
     model: ModelInfo
     layers: tuple[LayerScan, ...]
@@ -113,19 +120,26 @@ class Scan(Shown):
         """Go through all heads with their layers."""
         return ((layer, head) for layer in self.layers for head in layer.heads)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the scan as plain data, ready for `json.dumps`."""
-        return {field.name: plain(getattr(self, field.name)) for field in fields(self)}
+    # The modules that describe a scan stand on this one, so they are imported when needed.
 
+    def summary(self) -> str:
+        """Return what the scan says, in sentences built from its numbers."""
+        from orbitlens.scanning.words import scan_sentences
 
-def plain(value: object) -> Any:  # noqa: ANN401 - JSON holds anything
-    """Turn dataclasses, tuples and enums into what JSON has, field names kept."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [plain(item) for item in value]
-    return value
+        return " ".join(scan_sentences(self))
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return one row a head: place, tendency, index, rates, maps, certificates."""
+        from orbitlens.scanning.views import head_rows
+
+        return data_frame(head_rows(self))
+
+    def _tables(self) -> Sequence[HtmlTable]:
+        from orbitlens.scanning.views import head_map
+
+        return [head_map(self)]
+
+    def _figure(self, go: Any) -> Any:  # noqa: ANN401 - plotly ships no types
+        from orbitlens.scanning.views import scan_figure
+
+        return scan_figure(self, go)

@@ -10,21 +10,22 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from orbitlens.order.audit_result import Audit, summary, value_of
+from orbitlens.order.audit_result import Audit, value_of
 from orbitlens.order.sensitivity import CellReading, SizedReading
 from orbitlens.order.slices import SliceReading
 from orbitlens.order.subject import Cell
+from orbitlens.order.views import unit_of
+from orbitlens.terminal.fitted_table import Column, FittedTable, text_column
 
-BAR = 40  # cells of the bar of shares
-WIDTH = 80
+BAR = 40  # cells of the bar of shares, where there is room
+AROUND_BAR = 30  # columns of the words on its sides
 
 
 def audit_view(audit: Audit, console: Console) -> Iterator[RenderableType]:
     """Yield the parts of an audit's report, top to bottom."""
-    unit = "bits" if audit.model.has_head else "relative change"
     yield _title(audit)
-    yield Padding(Text(summary(audit)), (0, 0, 1, 0))
-    yield Text(f"order sensitivity, {unit} (95 % interval)", style="bold")
+    yield Padding(Text(audit.summary()), (0, 0, 1, 0))
+    yield Text(f"order sensitivity, {unit_of(audit)} (95 % interval)", style="bold")
     yield Padding(_square(audit), (0, 0, 1, 0))
     if audit.shapley is not None and not audit.mechanisms_cancel:
         yield Padding(_bar(audit, console), (0, 0, 1, 0))
@@ -50,7 +51,7 @@ def _title(audit: Audit) -> Text:
 def _square(audit: Audit) -> Table:
     table = Table(box=None, padding=(0, 2), header_style="bold")
     for name in ("", "causal mask", "full attention"):
-        table.add_column(name)
+        table.add_column(name, overflow="fold")
     rows = {
         f"with {audit.model.encoding} encoding": (Cell.PE_CAUSAL, Cell.PE_FULL),
         "without": (Cell.NOPE_CAUSAL, Cell.NOPE_FULL),
@@ -79,8 +80,9 @@ def _interval(reading: CellReading) -> str:
 def _bar(audit: Audit, console: Console) -> Text:
     assert audit.shapley is not None
     share = min(max(audit.shapley.encoding, 0.0), 1.0)
-    n_encoding = round(BAR * share) if audit.shapley.encoding or audit.shapley.mask else 0
-    n_mask = BAR - n_encoding if audit.shapley.encoding or audit.shapley.mask else 0
+    cells = max(1, min(BAR, console.width - AROUND_BAR))
+    n_encoding = round(cells * share) if audit.shapley.encoding or audit.shapley.mask else 0
+    n_mask = cells - n_encoding if audit.shapley.encoding or audit.shapley.mask else 0
     utf = (console.encoding or "").lower().startswith("utf")
     left, right = ("█", "░") if utf else ("#", "-")
     text = Text(f"encoding {100 * audit.shapley.encoding:4.0f} % ")
@@ -93,24 +95,21 @@ def _bar(audit: Audit, console: Console) -> Text:
 def _lines(audit: Audit) -> Iterator[RenderableType]:
     own = audit.model.own_cell
     defects = [reading.defects[own] for reading in audit.layers]
-    table = Table(box=None, padding=(0, 1), show_header=False, width=WIDTH)
-    table.add_column(no_wrap=True)
-    table.add_column()
-    table.add_row("by layer", Text(_few([f"{value:.2f}" for value in defects])))
-    for name, rows in (
+    rows = [["by layer", _few([f"{value:.2f}" for value in defects])]]
+    for name, readings in (
         ("by swap distance", audit.swap_distance),
         ("within windows of", audit.windows),
         ("n-grams kept", audit.ngrams),
     ):
-        if rows:
-            table.add_row(name, Text(_sized(rows)))
+        if readings:
+            rows.append([name, _sized(readings)])
     blocks = [
         f"{b.first}-{b.last} ({b.shuffled:.2g} shuffled{'' if b.free else ', not free as a whole'})"
         for b in audit.blocks
     ]
     if audit.positions:
-        table.add_row("free blocks", Text(_few(blocks) if blocks else "none"))
-    yield table
+        rows.append(["free blocks", _few(blocks) if blocks else "none"])
+    yield FittedTable([text_column(wraps=False), text_column()], rows, header=False, full=True)
 
 
 def _few(words: Sequence[str], most: int = 24) -> str:
@@ -122,16 +121,15 @@ def _sized(rows: Sequence[SizedReading]) -> str:
     return "  ".join(f"{row.size}: {row.mean:.3g}" for row in rows)
 
 
-def _slices(audit: Audit) -> Table:
+def _slices(audit: Audit) -> FittedTable:
     assert audit.slices is not None
-    table = Table(box=None, padding=(0, 1), header_style="bold", width=WIDTH)
-    columns = ("slices, last layer", "token", "previous", "next", "control", "place R²", "adjacent")
-    for number, name in enumerate(columns):
-        table.add_column(name, justify="left" if number == 0 else "right", no_wrap=True)
+    names = ("token", "previous", "next", "control", "place R²", "adjacent")
+    rows = []
     for variant in audit.slices.variants:
         name = "as it is" if variant.removed == "none" else f"no residual: {variant.removed}"
-        table.add_row(Text(name), *_slice_cells(variant.layers[-1]))
-    return table
+        rows.append([name, *_slice_cells(variant.layers[-1])])
+    first = text_column("slices, last layer", wraps=False)
+    return FittedTable([first, *map(Column, names)], rows, full=True)
 
 
 def _slice_cells(reading: SliceReading) -> list[str]:
@@ -143,21 +141,19 @@ def _slice_cells(reading: SliceReading) -> list[str]:
     return [*tokens, f"{reading.position.score:.2f}", f"{reading.adjacency:.2f}"]
 
 
-def _checks(audit: Audit) -> Table:
-    table = Table(box=None, padding=(0, 1), header_style="bold", width=WIDTH)
-    table.add_column("self-check")
-    table.add_column("value", justify="right", no_wrap=True)
-    table.add_column("must be", no_wrap=True)
-    table.add_column("", no_wrap=True)
+def _checks(audit: Audit) -> FittedTable:
+    rows = []
     for check in audit.checks:
         relation = "<=" if check.must == "stay" else ">"
-        table.add_row(
-            Text(check.name),
-            f"{check.value:.1e}",
-            f"{relation} {check.limit:.0e}",
-            "ok" if check.passed else "FAILED",
-        )
-    return table
+        passed = "ok" if check.passed else "FAILED"
+        rows.append([check.name, f"{check.value:.1e}", f"{relation} {check.limit:.0e}", passed])
+    columns = [
+        text_column("self-check"),
+        Column("value"),
+        text_column("must be", wraps=False),
+        text_column("", wraps=False),
+    ]
+    return FittedTable(columns, rows, full=True)
 
 
 def _cost(audit: Audit) -> str:

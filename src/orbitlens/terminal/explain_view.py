@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from orbitlens.explaining.api import Explanation
+from orbitlens.explaining.explanation import Explanation
 
 
 def explain_view(explanation: Explanation, console: Console) -> Iterator[RenderableType]:

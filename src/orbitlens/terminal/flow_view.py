@@ -24,6 +24,7 @@ def phase_view(diagram: PhaseDiagram, console: Console) -> Iterator[RenderableTy
         Fate.MIXED: ("·" if utf else ".", STYLES[Tendency.NEUTRAL]),
     }
     n_rows = len(sweep.y.values)
+    gap = " " if 12 + 2 * len(sweep.x.values) <= console.width else ""
     text = Text(f"{sweep.y.name} (upwards) against {sweep.x.name} (across)\n", style="bold")
     for row in reversed(range(n_rows)):
         text.append(f"{sweep.y.values[row]:>10.4g}  ", style="not bold")
@@ -31,7 +32,7 @@ def phase_view(diagram: PhaseDiagram, console: Console) -> Iterator[RenderableTy
             cell = diagram.cells[column * n_rows + row]
             kind = max(Fate, key=lambda k: getattr(cell, k.value))
             symbol, style = marks[kind]
-            text.append(f"{symbol} ", style="not bold " + style)
+            text.append(symbol + gap, style="not bold " + style)
         text.append("\n")
     ends = f"{sweep.x.values[0]:.4g} to {sweep.x.values[-1]:.4g}"
     text.append(" " * 12 + ends + "\n", style="not bold")

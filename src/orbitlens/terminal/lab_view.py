@@ -6,14 +6,12 @@ Enters: summaries. Leaves: Rich renderables that fit 80 columns.
 from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from orbitlens.lab.summary import Interval, Row
 from orbitlens.lab.sweep import SweepResult
 from orbitlens.lab.tasks import Ceiling
-
-WIDTH = 80
+from orbitlens.terminal.fitted_table import Column, FittedTable, text_column
 
 
 def runs_view(rows: Sequence[Row], ceiling: Ceiling | None) -> Iterator[RenderableType]:
@@ -42,31 +40,22 @@ def sweep_view(result: SweepResult) -> Iterator[RenderableType]:
         yield Text(f"failed: {failure.label}, seed {failure.seed}: {failure.error}", style="red")
 
 
-def _table(rows: Sequence[Row], compared: bool) -> Table:
-    table = Table(box=None, padding=(0, 1), header_style="bold", width=WIDTH)
-    table.add_column("setting", overflow="fold")
-    names = ["n", "right %", "loss"]
-    names += ["loss - base"] if compared else []
-    for name in [*names, "params", "ms/step"]:
-        table.add_column(name, justify="right", no_wrap=True)
+def _table(rows: Sequence[Row], compared: bool) -> FittedTable:
+    names = ["n", "right %", "loss", *(["loss - base"] if compared else []), "params", "ms/step"]
+    lines = []
     for row in rows:
         cells = [str(row.loss.n), _percent(row.accuracy), _plain(row.loss)]
         if compared:
             cells.append("" if row.difference is None else _signed(row.difference.loss))
-        cells += [_count(row.parameters), f"{row.step_ms:.3g}"]
-        table.add_row(Text(row.label), *(Text(cell) for cell in cells))
-    return table
+        lines.append([row.label, *cells, _count(row.parameters), f"{row.step_ms:.3g}"])
+    return FittedTable([text_column("setting"), *map(Column, names)], lines, full=True)
 
 
-def _measured_table(rows: Sequence[Row]) -> Table:
-    table = Table(box=None, padding=(0, 1), header_style="bold", width=WIDTH)
-    table.add_column("tokens through depth", overflow="fold")
-    for name in ("ln distance", "dispersion", "cosine"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
-        values = [_plain(value) for value in row.measured.values()]
-        table.add_row(Text(row.label), *(Text(value) for value in values))
-    return table
+def _measured_table(rows: Sequence[Row]) -> FittedTable:
+    names = ("ln distance", "dispersion", "cosine")
+    lines = [[row.label, *(_plain(value) for value in row.measured.values())] for row in rows]
+    first = text_column("tokens through depth")
+    return FittedTable([first, *map(Column, names)], lines, full=True)
 
 
 def _plain(value: Interval) -> str:

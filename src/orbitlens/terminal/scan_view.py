@@ -1,21 +1,20 @@
 """Scan -> what a terminal shows: a summary in words, a table of layers, a map of heads.
 
-Enters: results. Leaves: Rich renderables that fit 80 columns; colour is the console's business.
+Enters: results. Leaves: Rich renderables that fit 80 columns, or fewer where the console is
+narrower; colour is the console's business.
 """
 
 from collections import Counter
 from collections.abc import Iterator
 
 from rich.console import Console, RenderableType
-from rich.markup import escape
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from orbitlens.scanning.scan_result import HeadScan, LayerScan, Scan, Tendency
+from orbitlens.terminal.fitted_table import Column, FittedTable, text_column, view_width
 from orbitlens.theory.certificates import THEOREMS, Certificate
 
-WIDTH = 80
 STRONG = 0.2  # expansion index beyond which a cell of the map is drawn full
 # Orange spreads, blue gathers: told apart by every kind of colour vision, on dark and light.
 STYLES = {Tendency.SPREADS: "orange3", Tendency.GATHERS: "dodger_blue1", Tendency.NEUTRAL: "dim"}
@@ -26,7 +25,7 @@ ASCII_SYMBOLS = {Tendency.SPREADS: "Oo", Tendency.GATHERS: "Xx", Tendency.NEUTRA
 def scan_view(scan: Scan, console: Console) -> Iterator[RenderableType]:
     """Yield the parts of a scan's report, top to bottom."""
     yield _title(scan)
-    yield Padding(Text(" ".join(summary(scan))), (0, 0, 1, 0))
+    yield Padding(Text(scan.summary()), (0, 0, 1, 0))
     for stack in scan.model.stacks:
         layers = [layer for layer in scan.layers if layer.stack == stack.name]
         if not layers:  # none of those asked for
@@ -70,85 +69,16 @@ def _count(number: int) -> str:
     return str(number)
 
 
-# --- in words --------------------------------------------------------------------------------
-
-
-def summary(scan: Scan) -> list[str]:
-    """Return what the scan says, in sentences built from its numbers."""
-    heads = list(scan.heads())
-    counts = Counter(head.tendency for _, head in heads)
-    sentences = [
-        f"Of {len(heads)} heads, {counts[Tendency.SPREADS]} spread tokens apart, "
-        f"{counts[Tendency.GATHERS]} gather them, and {counts[Tendency.NEUTRAL]} do neither beyond "
-        "chance (3 sigma of randomly turned maps).",
-        _layers_sentence(scan.layers),
-    ]
-    spread = max(heads, key=lambda pair: pair[1].expansion_index)
-    gather = min(heads, key=lambda pair: pair[1].expansion_index)
-    sentences.append(
-        f"The strongest spreader is {_name(scan, *spread)} "
-        f"(index {spread[1].expansion_index:+.2f}), the strongest gatherer "
-        f"{_name(scan, *gather)} ({gather[1].expansion_index:+.2f})."
-    )
-    sentences += _context_sentence(scan)
-    return sentences
-
-
-def _layers_sentence(layers: tuple[LayerScan, ...]) -> str:
-    up = [layer.layer for layer in layers if layer.expansion_index > 0]
-    if len(up) == len(layers):
-        return "Summed over heads, every layer leans to spreading."
-    if not up:
-        return "Summed over heads, every layer leans to gathering."
-    return (
-        f"Summed over heads, {len(up)} of {len(layers)} layers lean to spreading "
-        f"({_ranges(up)}), the others to gathering."
-    )
-
-
-def _ranges(numbers: list[int]) -> str:
-    """Write 0, 1, 2, 5 as "0-2, 5"."""
-    parts: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1].append(number)
-        else:
-            parts.append([number])
-    return ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
-
-
-def _name(scan: Scan, layer: LayerScan, head: HeadScan) -> str:
-    place = f"{layer.stack} " if len(scan.model.stacks) > 1 else ""
-    return f"{place}layer {layer.layer} head {head.head}"
-
-
-def _context_sentence(scan: Scan) -> list[str]:
-    kept = [head.rotary.survival for _, head in scan.heads() if head.rotary is not None]
-    if not kept:
-        return []
-    context = next(h.rotary.context for _, h in scan.heads() if h.rotary is not None)
-    kept.sort()
-    return [
-        f"In a context of {context} tokens the rotary encoding leaves a median of "
-        f"{kept[len(kept) // 2]:.0%} of a head's rates (from {kept[0]:.0%} to {kept[-1]:.0%})."
-    ]
-
-
 # --- tables ----------------------------------------------------------------------------------
 
 
-def _layer_table(layers: list[LayerScan]) -> Table:
-    table = Table(box=None, padding=(0, 1), header_style="bold")
+def _layer_table(layers: list[LayerScan]) -> FittedTable:
     in_context = any(layer.rotary is not None for layer in layers)
     data_aware = any(layer.data_aware is not None for layer in layers)
-    for name in ("layer", "index", "rates: min", "mean", "max"):
-        table.add_column(name, justify="right")
-    if in_context:
-        table.add_column("in context", justify="right")
-    if data_aware:
-        table.add_column("with data", justify="right")
-    for name in ("spread", "gather", "neutral"):
-        table.add_column(name, justify="right")
+    names = ["layer", "index", "rates: min", "mean", "max"]
+    names += ["in context"] if in_context else []
+    names += ["with data"] if data_aware else []
+    rows = []
     for layer in layers:
         counts = Counter(head.tendency for head in layer.heads)
         row = [Text(str(layer.layer)), _index_text(layer.expansion_index)]
@@ -158,8 +88,8 @@ def _layer_table(layers: list[LayerScan]) -> Table:
         if data_aware:
             row.append(_index_text(layer.data_aware.expansion_index if layer.data_aware else None))
         row += [Text(str(counts[t]) if counts[t] else "") for t in STYLES]
-        table.add_row(*row)
-    return table
+        rows.append(row)
+    return FittedTable([Column(name) for name in (*names, "spread", "gather", "neutral")], rows)
 
 
 def _index_text(index: float | None) -> Text:
@@ -176,8 +106,9 @@ def _number(value: float) -> str:
 def _head_map(layers: list[LayerScan], console: Console) -> Padding:
     symbols = SYMBOLS if (console.encoding or "").lower().startswith("utf") else ASCII_SYMBOLS
     n_heads = max(len(layer.heads) for layer in layers)
-    gap = " " if 2 * n_heads + 8 <= WIDTH else ""
-    per_line = (WIDTH - 8) // (1 + len(gap))
+    width = view_width(console)
+    gap = " " if 2 * n_heads + 8 <= width else ""
+    per_line = max(1, (width - 8) // (1 + len(gap)))
     text = Text("map of heads, one column a head\n", style="bold")
     for layer in layers:
         for start in range(0, len(layer.heads), per_line):
@@ -202,22 +133,24 @@ def _legend(console: Console) -> Text:
     return text
 
 
-def _certificate_table(scan: Scan) -> Table:
+def _certificate_table(scan: Scan) -> FittedTable:
     heads = [head for _, head in scan.heads()]
-    table = Table(box=None, padding=(0, 1), header_style="bold", width=WIDTH)
-    table.add_column("proved")
-    table.add_column("heads", justify="right")
-    table.add_column("what it says, or what is missing first")
-    table.add_column("mask", no_wrap=True)
-    table.add_column("rotary", no_wrap=True)
+    rows = []
     for position, (name, theorem) in enumerate(THEOREMS.items()):
         certificates = [head.certificates[position] for head in heads]
         held = sum(certificate.holds for certificate in certificates)
-        said = theorem.statement if held else _commonest_failure(certificates)
+        text = theorem.statement if held else _commonest_failure(certificates)
         mask = theorem.survives_mask.split(";")[0]
         survives = "survives" if theorem.survives_rotary else "voids it"
-        table.add_row(name, f"{held}/{len(heads)}", escape(said), mask, survives)
-    return table
+        rows.append([name, f"{held}/{len(heads)}", text, mask, survives])
+    columns = [
+        text_column("proved", wraps=False),
+        Column("heads"),
+        text_column("what it says, or what is missing first"),
+        text_column("mask", wraps=False),
+        text_column("rotary", wraps=False),
+    ]
+    return FittedTable(columns, rows, full=True)
 
 
 def _commonest_failure(certificates: list[Certificate]) -> str:
@@ -230,13 +163,9 @@ def _commonest_failure(certificates: list[Certificate]) -> str:
     return "not shown: " + failures.most_common(1)[0][0]
 
 
-def _notes(flags: tuple[str, ...]) -> Table:
-    table = Table(box=None, padding=(0, 1), show_header=False, width=WIDTH)
-    table.add_column()
-    table.add_column()
-    for flag in flags:
-        table.add_row("note", escape(flag))
-    return table
+def _notes(flags: tuple[str, ...]) -> FittedTable:
+    columns = [text_column(), text_column()]
+    return FittedTable(columns, [["note", flag] for flag in flags], header=False, full=True)
 
 
 def _cost_line(scan: Scan) -> str:
@@ -258,16 +187,11 @@ def _bytes(number: int) -> str:
 def head_view(layer: LayerScan, head: HeadScan) -> Iterator[RenderableType]:
     """Yield everything that is known of one head, with the reasons of its certificates."""
     yield Text(f"{layer.stack} layer {layer.layer}, head {head.head}", style="bold")
-    table = Table(box=None, padding=(0, 1), show_header=False, width=WIDTH)
-    table.add_column(no_wrap=True)
-    table.add_column()
-    for name, value in _head_rows(head):
-        table.add_row(name, value)
+    rows = list(_head_rows(head))
     for certificate in head.certificates:
-        table.add_row(
-            f"{certificate.name} {'holds' if certificate.holds else 'no'}", escape(certificate.why)
-        )
-    yield table
+        holds = "holds" if certificate.holds else "no"
+        rows.append((f"{certificate.name} {holds}", certificate.why))
+    yield FittedTable([text_column(wraps=False), text_column()], rows, header=False, full=True)
 
 
 def _head_rows(head: HeadScan) -> Iterator[tuple[str, str]]:

@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from orbitlens.scanning.scan_result import Tendency
-from orbitlens.terminal.scan_view import STYLES, WIDTH
-from orbitlens.tracing.mechanism_result import THRESHOLDS, HeadMechanisms, Mechanisms, in_words
-from orbitlens.tracing.reports import summary
+from orbitlens.terminal.fitted_table import Column, FittedTable, text_column, view_width
+from orbitlens.terminal.scan_view import STYLES
+from orbitlens.tracing.mechanism_result import THRESHOLDS, HeadMechanisms, Mechanisms
 from orbitlens.tracing.trace_result import LayerTrace, Trace
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -40,7 +39,7 @@ def trace_view(trace: Trace, console: Console) -> Iterator[RenderableType]:
         style="not bold",
     )
     yield title
-    yield Padding(Text(" ".join([*summary(trace.layers), *_judgement(trace)])), (0, 0, 1, 0))
+    yield Padding(Text(trace.summary()), (0, 0, 1, 0))
     for stack in model.stacks:
         layers = [layer for layer in trace.layers if layer.stack == stack.name]
         if len(model.stacks) > 1:
@@ -62,9 +61,8 @@ def trace_view(trace: Trace, console: Console) -> Iterator[RenderableType]:
 
 
 def mechanisms_view(found: Mechanisms) -> Iterator[RenderableType]:
-    """Yield what the scores of heads say in words, then the table of them."""
+    """Yield the table of the scores of heads; the summary of the trace says them in words."""
     yield Text("mechanisms", style="bold")
-    yield Padding(Text("\n".join(in_words(found))), (0, 0, 1, 0))
     shown = _shown_heads(found)
     yield Padding(_scores_table(shown), (0, 0, 1, 0))
     if len(shown) < len(found.heads):
@@ -89,20 +87,19 @@ def _shown_heads(found: Mechanisms) -> list[HeadMechanisms]:
     return [head for head in found.heads if head.name in chosen]
 
 
-def _scores_table(heads: Sequence[HeadMechanisms]) -> Table:
+def _scores_table(heads: Sequence[HeadMechanisms]) -> FittedTable:
     """Return one row a head: each score, and the twin's beside it."""
-    table = Table(box=None, padding=(0, 1), header_style="bold")
-    table.add_column("head")
+    columns = [text_column("head", wraps=False)]
     for name in ("induction", "in front", "saturation", "margin"):
-        table.add_column(name, justify="right")
-        table.add_column("twin", justify="right", style="dim")
+        columns += [Column(name), Column("twin", style="dim")]
+    rows = []
     for head in heads:
-        cells = []
+        cells = [head.name]
         for score in THRESHOLDS:
             digits = 1 if score == "margin" else 2
             cells += [_score(getattr(one, score), digits) for one in (head, head.twin)]
-        table.add_row(head.name, *cells)
-    return table
+        rows.append(cells)
+    return FittedTable(columns, rows)
 
 
 def _score(value: float | None, digits: int) -> str:
@@ -121,45 +118,23 @@ def sparkline(values: Sequence[float], bars: str = BARS) -> str:
     return "".join(bars[round((v - low) / size * (len(bars) - 1))] for v in values)
 
 
-def _judgement(trace: Trace) -> list[str]:
-    report = trace.agreement
-    if report.sign is None:
-        return []
-    where = (
-        "on contexts they were not fitted on" if report.held_out else "on the fitted text itself"
-    )
-    text = f"Predictions ({report.closure}), {where}: {report.sign:.0%} of signs right"
-    if report.pearson is not None:
-        text += f", correlation {report.pearson:.2f} over layers"
-    heads = report.per_closure[report.closure].heads.pearson
-    return [text + (f" and {heads:.2f} over heads." if heads is not None else ".")]
-
-
-def _table(layers: Sequence[LayerTrace]) -> Table:
-    table = Table(
-        box=None,
-        padding=(0, 1),
-        header_style="bold",
-        title="ln of the change of squared pair distance",
-        title_justify="left",
-        title_style="bold",
-    )
+def _table(layers: Sequence[LayerTrace]) -> FittedTable:
     names = ("layer", "attention", "predicted", "simulated", "MLP", "norm", "Σp²", "predicted")
-    for name in names:
-        table.add_column(name, justify="right")
+    rows = []
     for layer in layers:
         attention, n = layer.attention, len(layer.heads)
-        table.add_row(
-            str(layer.layer),
+        rows.append([
+            Text(str(layer.layer)),
             _change(attention.measured_log_change),
             _change(attention.predicted_log_change),
             _change(attention.simulated_log_change),
             _change(layer.mlp.measured_log_change),
             _change(layer.norm.measured_log_change),
-            f"{sum(head.sharpness for head in layer.heads) / n:.2f}",
-            f"{sum(head.predicted_sharpness for head in layer.heads) / n:.2f}",
-        )
-    return table
+            Text(f"{sum(head.sharpness for head in layer.heads) / n:.2f}"),
+            Text(f"{sum(head.predicted_sharpness for head in layer.heads) / n:.2f}"),
+        ])  # fmt: skip
+    title = "ln of the change of squared pair distance"
+    return FittedTable([Column(name) for name in names], rows, title)
 
 
 def _change(value: float) -> Text:
@@ -170,7 +145,7 @@ def _change(value: float) -> Text:
 def _courses(layers: Sequence[LayerTrace], console: Console) -> Padding:
     bars = BARS if (console.encoding or "").lower().startswith("utf") else ASCII_BARS
     text = Text("over depth\n", style="bold")
-    room = WIDTH - 46
+    room = max(8, view_width(console) - 46)
     for key, name in COURSES.items():
         values = [layer.metrics[key] for layer in layers]
         step = -(-len(values) // room)  # deeper models show every step-th layer

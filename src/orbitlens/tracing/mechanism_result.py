@@ -6,6 +6,14 @@ cannot be taken is None, and `Mechanisms.reasons` says why.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from orbitlens.results.base import Result
+from orbitlens.results.html import HtmlTable
+from orbitlens.results.tidy import data_frame
+
+if TYPE_CHECKING:
+    import pandas
 
 # How far above the twin's largest score a head must be, set before any model was measured.
 THRESHOLDS = {"induction": 0.2, "previous": 0.2, "saturation": 0.2, "margin": 1.0}
@@ -82,9 +90,11 @@ class Finding:
     heads: tuple[str, ...]  # best first
 
 
-@dataclass(frozen=True, kw_only=True)
-class Mechanisms:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Mechanisms(Result):
     """Scores of every head, and what follows from them."""
+
+    KIND: ClassVar[str] = "mechanisms"
 
     heads: tuple[HeadMechanisms, ...]
     findings: tuple[Finding, ...]  # of the scores that could be taken
@@ -95,7 +105,29 @@ class Mechanisms:
 
     def finding(self, score: str) -> Finding | None:
         """Return the finding of one score; None where it could not be taken."""
-        return next((found for found in self.findings if found.score == score), None)
+        return next((one for one in self.findings if one.score == score), None)
+
+    def summary(self) -> str:
+        """Return what the scores say, a line for each."""
+        return "\n".join(in_words(self))
+
+    # The module that describes mechanisms stands on this one, so it is imported when needed.
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return one row a head: its scores, and the twin's with the prefix `twin_`."""
+        from orbitlens.tracing.views import mechanism_rows
+
+        return data_frame(mechanism_rows(self))
+
+    def _tables(self) -> Sequence[HtmlTable]:
+        from orbitlens.tracing.views import score_table
+
+        return [score_table(self)]
+
+    def _figure(self, go: Any) -> Any:  # noqa: ANN401 - plotly ships no types
+        from orbitlens.tracing.views import mechanisms_figure
+
+        return mechanisms_figure(self, go)
 
 
 def findings(heads: Sequence[HeadMechanisms]) -> tuple[Finding, ...]:

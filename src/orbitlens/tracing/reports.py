@@ -1,6 +1,6 @@
-"""Readings -> how well they agree, and what they say in words.
+"""Readings -> how well predictions and measurements agree.
 
-Enters: the readings of all layers. Leaves: correlations, agreement of signs, sentences.
+Enters: the readings of all layers. Leaves: correlations, agreement of signs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -87,54 +87,3 @@ def energy_course(
             values.append(interaction_energy(unit, 1.0))
         courses[stack.name] = is_monotone(values)
     return courses
-
-
-# --- in words --------------------------------------------------------------------------------
-
-
-def summary(layers: Sequence[LayerTrace]) -> list[str]:
-    """Return what attention and the MLPs do, in sentences built from the numbers."""
-    sentences = []
-    stacks = list(dict.fromkeys(layer.stack for layer in layers))
-    for stack in stacks:
-        here = [layer for layer in layers if layer.stack == stack]
-        where = f"In the {stack}, attention" if len(stacks) > 1 else "Attention"
-        sentences.append(f"{where} {_spreads_and_gathers(here)}{_mlps(here)}.")
-    return sentences
-
-
-def _spreads_and_gathers(layers: Sequence[LayerTrace]) -> str:
-    up = [x.layer for x in layers if x.attention.measured_log_change > 0]
-    down = [x.layer for x in layers if x.attention.measured_log_change <= 0]
-    if not down:
-        return "spreads tokens in every layer"
-    if not up:
-        return "gathers tokens in every layer"
-    return f"spreads tokens in {_named(up)} and gathers them in {_named(down)}"
-
-
-def _mlps(layers: Sequence[LayerTrace]) -> str:
-    attention = sum(x.attention.measured_log_change for x in layers)
-    mlp = sum(x.mlp.measured_log_change for x in layers)
-    if attention == 0:
-        return ""
-    share = abs(mlp / attention)
-    if attention * mlp < 0:
-        return (
-            f"; the MLPs undo {share:.0%} of it"
-            if share < 1
-            else "; the MLPs do the opposite, and more"
-        )
-    return f"; the MLPs add {share:.1f} times as much"
-
-
-def _named(numbers: Sequence[int]) -> str:
-    """Write 0, 1, 2, 5 as "layers 0–2, 5"."""
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1].append(number)
-        else:
-            parts.append([number])
-    text = ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}–{p[-1]}" for p in parts)
-    return f"layer {text}" if len(numbers) == 1 else f"layers {text}"

@@ -4,14 +4,18 @@ Enters: nothing (plain data). Leaves: frozen dataclasses; every log-change is th
 of the factor by which the mean squared pair distance changes.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from orbitlens._shown import Shown
+from orbitlens.results.base import Result
+from orbitlens.results.html import HtmlTable
+from orbitlens.results.tidy import data_frame
 from orbitlens.running.info import Cost, ModelInfo
-from orbitlens.scanning.scan_result import plain
 from orbitlens.tracing.mechanism_result import Mechanisms
+
+if TYPE_CHECKING:
+    import pandas
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,9 +127,11 @@ class ReplayTrace:
     real_log_spread: tuple[float, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trace(Shown):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Trace(Result):
     """A traced model."""
+
+    KIND: ClassVar[str] = "trace"
 
     model: ModelInfo
     n_tokens: int
@@ -139,8 +145,28 @@ class Trace(Shown):
     self_check: SelfCheck
     cost: Cost
     flags: tuple[str, ...]
-    mechanisms: Mechanisms | None = None  # with --mechanisms
+    mechanisms: Mechanisms | None = None  # where they were asked for
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the trace as plain data, ready for `json.dumps`."""
-        return {field.name: plain(getattr(self, field.name)) for field in fields(self)}
+    # The modules that describe a trace stand on this one, so they are imported when needed.
+
+    def summary(self) -> str:
+        """Return what layers do and how well that was predicted; then mechanisms, if measured."""
+        from orbitlens.tracing.words import trace_summary
+
+        return trace_summary(self)
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return a row for each part of each layer: "attention", "mlp", "norm", "head 3"."""
+        from orbitlens.tracing.views import part_rows
+
+        return data_frame(part_rows(self))
+
+    def _tables(self) -> Sequence[HtmlTable]:
+        from orbitlens.tracing.views import agreement_table, layer_table
+
+        return [layer_table(self), agreement_table(self)]
+
+    def _figure(self, go: Any) -> Any:  # noqa: ANN401 - plotly ships no types
+        from orbitlens.tracing.views import trace_figure
+
+        return trace_figure(self, go)

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from orbitlens.explaining.api import (
     ExplainOptions,
-    Explanation,
     explain_prediction,
     graphs_of_heads,
     strengths_of,
 )
+from orbitlens.explaining.explanation import Explanation
 from orbitlens.explaining.graph import AlikeError, CausalGraph
 from orbitlens.explaining.question import question_of
 from orbitlens.explaining.search import (

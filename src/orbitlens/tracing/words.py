@@ -1,0 +1,116 @@
+"""A trace in words: sentences built from its numbers, for a terminal and for a report."""
+
+import math
+from collections.abc import Sequence
+
+from orbitlens.scanning.words import number_ranges
+from orbitlens.tracing.trace_result import LayerTrace, Trace
+
+
+def depth_sentences(layers: Sequence[LayerTrace]) -> list[str]:
+    """Return what attention and the MLPs do, a sentence for each stack."""
+    stacks = list(dict.fromkeys(layer.stack for layer in layers))
+    sentences = []
+    for stack in stacks:
+        here = [layer for layer in layers if layer.stack == stack]
+        where = f"In the {stack}, attention" if len(stacks) > 1 else "Attention"
+        sentences.append(f"{where} {_spreads_and_gathers(here)}{_mlps(here)}.")
+    return sentences
+
+
+def _spreads_and_gathers(layers: Sequence[LayerTrace]) -> str:
+    up = [x.layer for x in layers if x.attention.measured_log_change > 0]
+    down = [x.layer for x in layers if x.attention.measured_log_change <= 0]
+    if not down:
+        return "spreads tokens in every layer"
+    if not up:
+        return "gathers tokens in every layer"
+    return f"spreads tokens in {_named(up)} and gathers them in {_named(down)}"
+
+
+def _mlps(layers: Sequence[LayerTrace]) -> str:
+    attention = sum(x.attention.measured_log_change for x in layers)
+    mlp = sum(x.mlp.measured_log_change for x in layers)
+    if attention == 0:
+        return ""
+    share = abs(mlp / attention)
+    if attention * mlp < 0:
+        return (
+            f"; the MLPs undo {share:.0%} of it"
+            if share < 1
+            else "; the MLPs do the opposite, and more"
+        )
+    return f"; the MLPs add {share:.1f} times as much"
+
+
+def _named(numbers: Sequence[int]) -> str:
+    """Write 0, 1, 2, 5 as "layers 0–2, 5"."""
+    text = number_ranges(numbers, dash="–")
+    return f"layer {text}" if len(numbers) == 1 else f"layers {text}"
+
+
+def prediction_sentences(trace: Trace) -> list[str]:
+    """Return how well predictions agree with measurements; nothing where that is not known."""
+    report = trace.agreement
+    if report.sign is None:
+        return []
+    where = (
+        "on contexts they were not fitted on" if report.held_out else "on the fitted text itself"
+    )
+    text = f"Predictions ({report.closure}), {where}: {report.sign:.0%} of signs right"
+    if report.pearson is not None:
+        text += f", correlation {report.pearson:.2f} over layers"
+    heads = report.per_closure[report.closure].heads.pearson
+    return [text + (f" and {heads:.2f} over heads." if heads is not None else ".")]
+
+
+def trace_summary(trace: Trace) -> str:
+    """Return depth and predictions in a paragraph, then mechanisms, a line each."""
+    first = " ".join([*depth_sentences(trace.layers), *prediction_sentences(trace)])
+    return first if trace.mechanisms is None else f"{first}\n{trace.mechanisms.summary()}"
+
+
+# --- for a report, which sums over layers and has the twin at hand ---------------------------
+
+
+def change_sentence(trace: Trace) -> str:
+    """Say what attention and the MLPs do over all layers."""
+    depth = " ".join(depth_sentences(trace.layers)).strip().removesuffix(".")
+    attention, mlp = (_factor(_total(trace, part)) for part in ("attention", "mlp"))
+    untrained = ""
+    if trace.twin is not None:
+        untrained = f" (×\u00a0{_factor(_total(trace.twin, 'attention'))} in an untrained twin)"
+    return (
+        f"{depth}; over all layers squared distances change ×\u00a0{attention} by "
+        f"attention{untrained} and ×\u00a0{mlp} by the MLPs."
+    )
+
+
+def _total(trace: Trace, part: str) -> float:
+    return sum(getattr(layer, part).measured_log_change for layer in trace.layers)
+
+
+def _factor(log_change: float) -> str:
+    """Write exp of a number, which may be too large for one.
+
+    >>> _factor(0.0), _factor(2000.0)
+    ('1', 'e^2000')
+    """
+    return f"{math.exp(log_change):.3g}" if abs(log_change) < 30 else f"e^{log_change:.0f}"
+
+
+def agreement_sentence(trace: Trace) -> str:
+    """Say how well predictions agree with measurements, with the numbers of layers and heads."""
+    report = trace.agreement
+    where = (
+        "contexts the prediction was not fitted on" if report.held_out else "the fitted contexts"
+    )
+    heads = report.per_closure[report.closure].heads
+    parts = []
+    if report.sign is not None:
+        parts.append(f"the sign is right in {report.sign:.0%} of layers")
+    if report.pearson is not None:
+        parts.append(f"the correlation is {report.pearson:.2f} over {len(trace.layers)} layers")
+    if heads.pearson is not None:
+        parts.append(f"{heads.pearson:.2f} over {heads.n} heads")
+    return f"Predicted against measured on {where}: {', '.join(parts)}."
