@@ -733,7 +733,7 @@ def loaded_by_transformers(case, path):
     model_class = getattr(transformers, case.model)
     loaded = model_class.from_pretrained(path.parent, gguf_file=path.name)
     # A model read from GGUF refuses to be saved; one with the same config and weights does not.
-    del loaded.config.quantization_config
+    loaded.config.__dict__.pop("quantization_config", None)
     plain = model_class(loaded.config)
     plain.load_state_dict(loaded.state_dict())
     return plain

@@ -97,6 +97,31 @@ def test_a_new_family_may_have_entries_that_depend_on_config_and_layer(tmp_path,
     assert "made up" in scan(checkpoint).flags
 
 
+def test_layers_without_attention_are_skipped_and_the_others_keep_their_numbers(
+    tmp_path, monkeypatch, tokens
+):
+    original = load_checkpoint(write_small_llama(tmp_path / "llama"))
+    layout = Layout(
+        attention_layers=(1,), window=lambda c, layer: 3 + layer, flags=("one skipped",)
+    )
+    monkeypatch.setitem(FAMILIES, "mymodel", Family(model_type="mymodel", stacks=(layout,)))
+    weights = {name: value for name, value in small_weights().items() if "layers.0" not in name}
+    hybrid = load_checkpoint(write_small_llama(tmp_path / "mine", weights, model_type="mymodel"))
+    stack = hybrid.stack()
+    assert [(spec.number, spec.window) for spec in stack.layers] == [(1, 4)]
+    assert "one skipped" in hybrid.architecture.flags
+    ours, theirs = load_layer(hybrid, 0), load_layer(original, 1)
+    assert torch.equal(ours.w_q, theirs.w_q)
+    assert torch.equal(ours.norm_gain, theirs.norm_gain)
+
+
+def test_a_model_without_any_attention_is_refused(tmp_path, monkeypatch):
+    family = Family(model_type="mymodel", stacks=(Layout(attention_layers=()),))
+    monkeypatch.setitem(FAMILIES, "mymodel", family)
+    folder = write_small_llama(tmp_path, model_type="mymodel")
+    refused("scan", folder, says=["none of this model's 2 layers has attention"])
+
+
 def test_defaults_of_a_layout_are_llamas():
     assert FAMILIES["llama"].stacks == (Layout(),)
 

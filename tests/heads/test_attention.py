@@ -348,9 +348,9 @@ def test_a_norm_over_all_heads_folds_the_weights_once_a_layer(saved, monkeypatch
     counted = []
     fold = AttentionLayer._folded
 
-    def counting(self, weight, bias, block):
-        counted.append(block)
-        return fold(self, weight, bias, block)
+    def counting(self, weight, bias):
+        counted.append(weight)
+        return fold(self, weight, bias)
 
     monkeypatch.setattr(AttentionLayer, "_folded", counting)
     n, kv = layer.spec.n_heads, layer.spec.n_kv_heads

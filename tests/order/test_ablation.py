@@ -63,6 +63,8 @@ def test_s1_and_s3_without_encoding_and_mask_order_changes_nothing(name, stack, 
 def test_s2_one_causal_layer_without_encoding_is_order_blind_and_two_are_not(
     name, stack, generator
 ):
+    if subject_of(name, stack)[0].feed.obstacle_encoding:
+        pytest.skip("its encoding is not ablatable, which another test shows")
     with float64():
         one, items = subject_of(name, stack, n_layers=1)
         two, _ = subject_of(name, stack, n_layers=2)

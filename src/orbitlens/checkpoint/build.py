@@ -4,12 +4,13 @@ Enters: a parsed config and a `TensorSource`. Leaves: an `Architecture` whose ev
 been found in the file and whose every shape has been checked against the config.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from orbitlens.checkpoint.source import TensorSource
 from orbitlens.errors import CheckpointError, UnknownFamilyError
-from orbitlens.families.architecture import Architecture, LayerSpec, Position, Stack
+from orbitlens.families.architecture import Architecture, LatentSpec, LayerSpec, Position, Stack
 from orbitlens.families.family import Family
 from orbitlens.families.gguf import layout_in_gguf
 from orbitlens.families.layout import (
@@ -55,17 +56,20 @@ def _build(family: Family, settings: Settings, source: TensorSource) -> Architec
     overrides = settings.get("_gguf")
     layouts = family.stacks
     if overrides is not None:
-        layouts = tuple(layout_in_gguf(layout, overrides) for layout in layouts)
+        layouts = tuple(layout_in_gguf(layout, overrides) for layout in family.stacks)
     stacks, flags = [], list(settings.get("_gguf.flags", ()))
-    for layout in layouts:
+    for layout, original in zip(layouts, family.stacks, strict=True):
         prefix = _prefix(layout, settings, source)
         if prefix is None:
             flags.append(f"no {layout.stack} in these files")
             continue
-        stacks.append(_Builder(layout, settings, source, prefix).stack())
+        stack = _Builder(layout, settings, source, prefix).stack()
+        if overrides is not None:
+            stack = replace(stack, module_tensors=_as_in_modules(original, settings, stack))
+        stacks.append(stack)
         flags += resolve(layout.flags, settings)
     if not stacks:
-        name = f"{_layer_name(layouts[0], settings, 0)}.{resolve(layouts[0].o, settings)}"
+        name = _output_name(layouts[0], settings, _layer_numbers(layouts[0], settings)[0])
         raise CheckpointError(
             f"{settings.path}: a {family.model_type!r} model keeps attention in tensors like "
             f"{name!r}, and there is none. {_attention_like(source)}"
@@ -80,8 +84,44 @@ def _layer_name(layout: Layout, settings: Settings, layer: int) -> str:
 
 
 def _prefix(layout: Layout, settings: Settings, source: TensorSource) -> str | None:
-    probe = f"{_layer_name(layout, settings, 0)}.{resolve(layout.o, settings)}.weight"
+    first = _layer_numbers(layout, settings)[0]
+    probe = f"{_output_name(layout, settings, first)}.weight"
     return next((p for p in layout.prefixes if p + probe in source.tensors), None)
+
+
+def _output_name(layout: Layout, settings: Settings, layer: int) -> str:
+    return f"{_layer_name(layout, settings, layer)}.{resolve(layout.o, settings)}"
+
+
+def _layer_numbers(layout: Layout, settings: Settings) -> Sequence[int]:
+    """Return the numbers of the layers with attention, in the model's count."""
+    n_layers = resolve(layout.n_layers, settings)
+    if n_layers > DEEPEST:
+        raise CheckpointError(
+            f"{settings.path}: the config asks for {n_layers} layers; expected at most "
+            f"{DEEPEST}. Correct num_hidden_layers, or fetch the config again."
+        )
+    numbers = resolve(layout.attention_layers, settings)
+    if numbers is not None and not numbers:
+        raise CheckpointError(
+            f"{settings.path}: by its config none of this model's {n_layers} layers has attention, "
+            "so there are no heads to read."
+        )
+    return range(n_layers) if numbers is None else numbers
+
+
+def _as_in_modules(
+    original: Layout, settings: Settings, stack: Stack
+) -> tuple[dict[str, str], ...]:
+    """Name the tensors that hooks look for as transformers does, where a file has other names."""
+    norm = resolve(original.output_norm, settings)
+    names = []
+    for spec in stack.layers:
+        found = {"o": f"{_output_name(original, settings, spec.number)}.weight"}
+        if norm is not None:
+            found["output_norm"] = f"{_layer_name(original, settings, spec.number)}.{norm}.weight"
+        names.append(found)
+    return tuple(names)
 
 
 class _Builder:
@@ -95,6 +135,7 @@ class _Builder:
         self.n_kv_heads = self.get(layout.n_kv_heads)
         self.d_model = settings.size("d_model")
         self.recipe = self.get(layout.recipe)
+        self.latent = self.get(layout.latent)
         self.d_head = self._head_width()
         if self.n_heads % self.n_kv_heads:
             raise CheckpointError(
@@ -106,7 +147,7 @@ class _Builder:
         return resolve(entry, self.settings)
 
     def _head_width(self) -> int:
-        given = self.get(self.layout.d_head)
+        given = self.get(self.layout.d_head) if self.latent is None else self.latent.d_head
         if given is None and self.d_model % self.n_heads:
             raise CheckpointError(
                 f"{self.settings.path}: d_model={self.d_model} does not split into "
@@ -118,7 +159,7 @@ class _Builder:
     def stack(self) -> Stack:
         layout, settings = self.layout, self.settings
         position = self.get(layout.position)
-        layers = range(self._n_layers())
+        layers = _layer_numbers(layout, settings)
         qk_norm = self.get(layout.qk_norm)
         norm = self.get(layout.norm)
         epsilon = self._epsilon()
@@ -149,19 +190,11 @@ class _Builder:
             fused_order=self.get(layout.fused_order),
             transposed=layout.transposed,
             recipe=self.recipe,
+            latent=self.latent,
             refusal=self.get(layout.refusal),
             fading=self.get(layout.fading),
             position_offset=layout.position_offset,
         )
-
-    def _n_layers(self) -> int:
-        n_layers = self.get(self.layout.n_layers)
-        if n_layers > DEEPEST:
-            raise CheckpointError(
-                f"{self.settings.path}: the config asks for {n_layers} layers; expected at most "
-                f"{DEEPEST}. Correct num_hidden_layers, or fetch the config again."
-            )
-        return n_layers
 
     def _epsilon(self) -> float:
         keys = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
@@ -177,6 +210,7 @@ class _Builder:
         if position is Position.ROTARY:
             rotary = rotary_of(layout, settings, layer, self.d_head)
         return LayerSpec(
+            number=layer,
             scale=resolve_layer(layout.scale, settings, layer),
             rotary=rotary,
             window=resolve_layer(layout.window, settings, layer),
@@ -187,8 +221,7 @@ class _Builder:
     def _tensors(self, layer: int) -> dict[str, str]:
         """Name every tensor of one layer by its role; required ones must exist."""
         place = f"{self.prefix}{_layer_name(self.layout, self.settings, layer)}."
-        qkv = self.get(self.layout.qkv)
-        roles = dict(zip(("qkv",) if len(qkv) == 1 else ("q", "k", "v"), qkv, strict=True))
+        roles = self._input_roles()
         roles["o"] = self.get(self.layout.o)
         norm = self.get(self.layout.norm)
         if norm is not None and not self.get(self.layout.norm_weightless):
@@ -201,6 +234,13 @@ class _Builder:
         found = self._found(place, roles)
         # Only now: some norms are one a head, and the shapes above have shown their number sane.
         return found | self._found(place, self._qk_norm_roles())
+
+    def _input_roles(self) -> dict[str, str]:
+        """Name what makes queries, keys and values of tokens."""
+        if self.latent is not None:
+            return dict(self.latent.names)
+        qkv = self.get(self.layout.qkv)
+        return dict(zip(("qkv",) if len(qkv) == 1 else ("q", "k", "v"), qkv, strict=True))
 
     def _found(self, place: str, roles: Mapping[str, str]) -> dict[str, str]:
         found = {}
@@ -229,6 +269,8 @@ class _Builder:
         base = role.removesuffix("_bias")
         if self.recipe is not None and base in {*outs, "alignment"}:
             return (self._recipe_shape(role),)
+        if self.latent is not None and base in {*self.latent.names, "o"}:
+            return (_latent_shape(self.latent, role, self.n_heads, self.d_model),)
         if base in outs:
             shape: tuple[int, ...] = (outs[base], q if base == "o" else self.d_model)
             shape = shape[::-1] if self.layout.transposed else shape
@@ -290,6 +332,24 @@ class _Builder:
         if distance <= n_buckets // 2:
             raise self.settings.wrong(key, distance, f"more than half of {n_buckets} buckets")
         return distance
+
+
+def _latent_shape(latent: LatentSpec, role: str, n_heads: int, d_model: int) -> tuple[int, ...]:
+    """Return the shape of a weight of latent attention, or of its bias."""
+    kv_down = latent.kv_rank + latent.d_rotary
+    queries = n_heads * (latent.d_plain + latent.d_rotary)
+    shapes = {
+        "q": (queries, d_model),
+        "q_down": (latent.q_rank or 0, d_model),
+        "q_down_norm": (latent.q_rank or 0,),
+        "q_up": (queries, latent.q_rank or 0),
+        "kv_down": (kv_down, d_model),
+        "kv_down_norm": (latent.kv_rank,),
+        "kv_up": (n_heads * (latent.d_plain + latent.d_value), latent.kv_rank),
+        "o": (d_model, n_heads * latent.d_value),
+    }
+    shape = shapes[role.removesuffix("_bias")]
+    return shape[:1] if role.endswith("_bias") else shape
 
 
 def _attention_like(source: TensorSource) -> str:

@@ -36,11 +36,12 @@ def gguf_config(source: GgufSource) -> dict[str, Any]:
         "model_type": family.model_type,
         "num_hidden_layers": meta.n_layers(),
         "num_attention_heads": meta.size("attention.head_count"),
-        "num_key_value_heads": meta.whole("attention.head_count_kv"),
         "hidden_size": meta.size("embedding_length"),
         "head_dim": meta.d_head(),
         "max_position_embeddings": meta.whole("context_length"),
     }
+    if not storage.kv_heads_by_layer:
+        config["num_key_value_heads"] = meta.whole("attention.head_count_kv")
     if storage.layer_norm:
         config["layer_norm_eps"] = meta.real("attention.layer_norm_epsilon")
     else:

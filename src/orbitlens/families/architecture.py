@@ -59,9 +59,32 @@ class RotarySpec:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LatentSpec:
+    """Latent attention: queries, and keys with values, come through a normalised bottleneck.
+
+    A head's query and key have a rotated part and a plain one; the rotated part of the key is one
+    for all heads and comes straight from the token (arXiv 2405.04434).
+    """
+
+    q_rank: int | None  # width of the queries' bottleneck; None: they have none
+    kv_rank: int
+    d_plain: int  # per head, of queries and keys
+    d_rotary: int
+    d_value: int
+    epsilon: float  # of the norms on the bottlenecks
+    names: Mapping[str, str]  # role ("q_down", "kv_up", ...) -> tensor within a layer
+
+    @property
+    def d_head(self) -> int:
+        """Width of a head as it is read: queries, keys and values padded with zeros to one."""
+        return max(self.d_plain + self.d_rotary, self.d_value)
+
+
+@dataclass(frozen=True, kw_only=True)
 class LayerSpec:
     """What differs from layer to layer."""
 
+    number: int  # in the model, whose layers without attention are counted too
     scale: float  # multiplies query-key products
     rotary: RotarySpec | None = None
     window: int | None = None  # a token sees the last `window` tokens, itself included
@@ -99,6 +122,8 @@ class Stack:
     recipe: str | None = None  # how maps are computed, where the file holds no weights of heads
     fading: float | None = None  # no softmax: scores weigh values, times this a token of distance
     refusal: str | None = None  # why heads cannot be read
+    latent: LatentSpec | None = None
+    module_tensors: tuple[Mapping[str, str], ...] = ()  # `tensors` as modules name them (GGUF)
     position_offset: int = 0  # rows of the table of positions that no token uses (OPT, RoBERTa)
 
     @property

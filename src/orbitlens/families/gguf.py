@@ -176,6 +176,7 @@ class Storage:
     """
 
     pairing: Pairing | None = Pairing.HALVES  # as llama.cpp's rope type; None: not rotary
+    kv_heads_by_layer: bool = False  # the count of key heads may be a list; `config` reads it
     layer_norm: bool = False  # else RMS norm; says which epsilon counts
     config: Callable[[Metadata], dict[str, Any]] = nothing_more  # settings of its own
     names: Callable[[Metadata], dict[str, str]] = nothing_more  # role -> tensor, where different
@@ -218,7 +219,7 @@ def layout_in_gguf(layout: Layout, overrides: Mapping[str, Any]) -> Layout:
         positions=names.get("positions") if layout.positions else None,
         position_offset=overrides.get("position_offset", layout.position_offset),
         relative_bias=names.get("relative_bias") if layout.relative_bias else None,
-        pairing=Pairing(overrides.get("pairing", layout.pairing)),
+        pairing=Pairing(overrides["pairing"]) if "pairing" in overrides else layout.pairing,
     )
 
 

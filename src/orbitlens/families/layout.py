@@ -6,10 +6,17 @@ depends on the layer takes the layer's number as well.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 
-from orbitlens.families.architecture import NormKind, Pairing, Position, QKNormScope, RotarySpec
+from orbitlens.families.architecture import (
+    LatentSpec,
+    NormKind,
+    Pairing,
+    Position,
+    QKNormScope,
+    RotarySpec,
+)
 from orbitlens.families.settings import Settings
 
 T = TypeVar("T")
@@ -58,7 +65,7 @@ class Layout:
     positions: str | None = None  # the table of absolute positions, outside the layers
     position_offset: int = 0
     relative_bias: str | None = None  # T5's table of biases
-    pairing: Pairing = Pairing.HALVES
+    pairing: PerConfig[Pairing] = Pairing.HALVES
     rotary_base: PerConfig[float] = 10000.0
     rotary_share: PerConfig[float] = 1.0
     rotary_layer_type: PerLayer[str | None] = None
@@ -66,9 +73,11 @@ class Layout:
     window: PerLayer[int | None] = no_window
     scale: PerLayer[float] = inverse_root_width
     n_layers: PerConfig[int] = lambda c: c.size("n_layers")
+    attention_layers: PerConfig[tuple[int, ...] | None] = None  # their numbers; None: all of them
     n_heads: PerConfig[int] = lambda c: c.size("n_heads")
     n_kv_heads: PerConfig[int] = lambda c: c.optional_size("n_kv_heads") or c.size("n_heads")
     d_head: PerConfig[int | None] = lambda c: c.optional_size("d_head")
+    latent: PerConfig[LatentSpec | None] = None  # in place of `qkv`
     recipe: PerConfig[str | None] = None  # how maps are computed, where the file has no weights
     refusal: PerConfig[str | None] = None  # why the heads have no maps that could be read
     fading: PerConfig[float | None] = None  # no softmax, and what a score keeps from token to token
@@ -130,10 +139,12 @@ def rotary_of(layout: Layout, settings: Settings, layer: int, d_head: int) -> Ro
         base = settings.real("rope_local_base_freq", 10000.0)
     else:
         base = settings.real("rope_theta", settings.real("rotary_emb_base", default))
-    return settings.rotary(
-        d_head=d_head,
-        pairing=layout.pairing,
+    latent = resolve(layout.latent, settings)
+    spec = settings.rotary(
+        d_head=d_head if latent is None else latent.d_rotary,
+        pairing=resolve(layout.pairing, settings),
         layer_type=kind,
         base=base,
         share=share,
     )
+    return replace(spec, d_head=d_head)

@@ -168,7 +168,7 @@ def system_of_heads(heads: Sequence[Head], *, drift: Tensor | None = None) -> Sy
     if not heads:
         raise InputError("a system needs at least one head.")
     first = heads[0]
-    if any(h.qk_norm is not None or h.softcap is not None or h.clip is not None for h in heads):
+    if not all(h.has_bilinear_scores for h in heads):
         raise InputError(
             "this head normalises, caps or clips its scores, which the flow does not have. "
             "Simulate a head of another model."

@@ -65,6 +65,8 @@ def head_outputs(layer: AttentionLayer, tokens: Tokens) -> Float[Tensor, "head t
     parts = []
     for head, weights in zip(layer, pattern, strict=True):
         values = _clipped(tokens @ head.w_v + head.b_v, head.clip)
+        if head.kv_latent is not None:
+            values = values * head.kv_latent.relative_scale(tokens)
         parts.append(weights @ values @ head.w_o)
     return torch.stack(parts)
 
@@ -72,6 +74,7 @@ def head_outputs(layer: AttentionLayer, tokens: Tokens) -> Float[Tensor, "head t
 def _queries_and_keys(heads: list[Head], tokens: Tokens) -> tuple[PerHead, PerHead]:
     queries = torch.stack([_clipped(tokens @ h.w_q + h.b_q, h.clip) for h in heads])
     keys = torch.stack([_clipped(tokens @ h.w_k + h.b_k, h.clip) for h in heads])
+    queries, keys = _at_true_length(heads[0], tokens, queries, keys)
     norms = [head.qk_norm for head in heads if head.qk_norm is not None]
     if norms:
         queries = _normalise_heads(queries, norms, "q")
@@ -79,6 +82,18 @@ def _queries_and_keys(heads: list[Head], tokens: Tokens) -> tuple[PerHead, PerHe
     if heads[0].rotary is not None:
         rotation = resolve_rotary(heads[0].rotary, tokens.shape[0])
         queries, keys = rotate(queries, rotation), rotate(keys, rotation)
+    return queries, keys
+
+
+def _at_true_length(
+    head: Head, tokens: Tokens, queries: PerHead, keys: PerHead
+) -> tuple[PerHead, PerHead]:
+    """Undo the typical length of latents; the rotated parts of keys do not come from them."""
+    if head.q_latent is not None:
+        queries = queries * head.q_latent.relative_scale(tokens)
+    if head.kv_latent is not None and head.rotary is not None:
+        shared, own = keys.split([head.rotary.d_rotary, head.d_head - head.rotary.d_rotary], dim=-1)
+        keys = torch.cat([shared, own * head.kv_latent.relative_scale(tokens)], dim=-1)
     return queries, keys
 
 

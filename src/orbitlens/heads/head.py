@@ -14,6 +14,7 @@ from torch import Tensor
 from orbitlens._types import HeadVector, InputWeight, ModelVector, OutputWeight
 from orbitlens.errors import InputError
 from orbitlens.families.architecture import NormKind, Position, QKNormScope, RotarySpec
+from orbitlens.heads.latent import Latent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +54,8 @@ class Head:
     softcap: float | None = None
     clip: float | None = None
     alibi_slope: float = 0.0
+    q_latent: Latent | None = None  # w_q, b_q are at its typical length
+    kv_latent: Latent | None = None  # w_v, b_v are, and w_k, b_k but for what is rotated
     output_gain: ModelVector | None = None  # of a norm on attention's output, at typical length
 
     @property
@@ -66,11 +69,17 @@ class Head:
         return self.w_q.shape[1]
 
     @property
+    def has_bilinear_scores(self) -> bool:
+        """Whether a score is a bilinear form of two tokens, apart from positions."""
+        extras = (self.qk_norm, self.softcap, self.clip, self.q_latent, self.kv_latent)
+        return all(extra is None for extra in extras)
+
+    @property
     def score_factors(self) -> tuple[InputWeight, InputWeight]:
         """Return (left, right) with W = left @ right.T, the scale included.
 
-        With a norm on queries and keys W is what it is at their typical length: exact in direction,
-        a data-dependent positive factor in size.
+        With a norm on queries and keys, or on what they are made of, W is what it is at their
+        typical length: exact in direction, a data-dependent positive factor in size.
         """
         norm = self.qk_norm
         if norm is None:

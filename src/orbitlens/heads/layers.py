@@ -29,7 +29,10 @@ from orbitlens.families.architecture import (
     Stack,
 )
 from orbitlens.heads.head import Head, QKNorm, alibi_slopes, centred_columns, normalised
+from orbitlens.heads.latent import Latent
 from orbitlens.heads.reading import LayerReader, read_finite
+
+Stored = tuple[Float[Tensor, "d_model _"], Float[Tensor, " _"]]  # in the file's own type
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,13 +42,13 @@ class AttentionLayer:
     index: int
     stack: Stack
     spec: LayerSpec
-    w_q: Float[Tensor, "d_model heads_width"]
-    w_k: Float[Tensor, "d_model kv_width"]
-    w_v: Float[Tensor, "d_model kv_width"]
+    w_q: Float[Tensor, "q_input heads_width"]  # from tokens, or from the latent of queries
+    w_k: Float[Tensor, "kv_input k_width"]
+    w_v: Float[Tensor, "kv_input v_width"]
     w_o: Float[Tensor, "heads_width d_model"]
     b_q: Float[Tensor, " heads_width"]
-    b_k: Float[Tensor, " kv_width"]
-    b_v: Float[Tensor, " kv_width"]
+    b_k: Float[Tensor, " k_width"]
+    b_v: Float[Tensor, " v_width"]
     b_o: ModelVector  # float64
     norm_gain: ModelVector | None  # float64, of the norm in front
     norm_shift: ModelVector | None
@@ -57,6 +60,11 @@ class AttentionLayer:
     k_shifts: Float[Tensor, "kv_head d_head"] | None
     relative_bias: Float[Tensor, "buckets head"] | None
     device: torch.device
+    # Latent attention: the stored weight and bias in front of w_q, of w_k and w_v, and of the
+    # rotated part of keys, which all heads share.
+    q_down: Stored | None = None
+    kv_down: Stored | None = None
+    k_shared: Stored | None = None
 
     @property
     def n_heads(self) -> int:
@@ -70,9 +78,12 @@ class AttentionLayer:
     def head(self, h: int) -> Head:
         """Unfold head `h` into float64 factors with the norm's gain and shift folded in."""
         group = h // (self.spec.n_heads // self.spec.n_kv_heads)
-        w_q, b_q = self._folded(self.w_q, self.b_q, h)
-        w_k, b_k = self._folded(self.w_k, self.b_k, group)
-        w_v, b_v = self._folded(self.w_v, self.b_v, group)
+        q_latent, kv_latent = self._latents
+        (w_q, b_q), (w_v, b_v) = self._block("q", h), self._block("v", group)
+        w_k, b_k = self._block("k", group)
+        if self.k_shared is not None:
+            shared, shift = self._folded(*self.k_shared)
+            w_k, b_k = torch.cat([shared, w_k], dim=1), torch.cat([shift, b_k])
         rows = slice(h * self.stack.d_head, (h + 1) * self.stack.d_head)
         head = Head(
             w_q=w_q,
@@ -93,6 +104,8 @@ class AttentionLayer:
             softcap=self.stack.softcap,
             clip=self.stack.qk_clip,
             alibi_slope=self.alibi_slope(h),
+            q_latent=q_latent,
+            kv_latent=kv_latent,
             output_gain=self.output_gain,
         )
         return replace(head, qk_norm=self._qk_norm(head, h, group))
@@ -102,10 +115,36 @@ class AttentionLayer:
         kind = self.stack.norm
         return x if kind is None else normalised(x, kind, self.stack.norm_epsilon)
 
-    def _folded(self, weight: Tensor, bias: Tensor, block: int) -> tuple[Tensor, Tensor]:
-        columns = slice(block * self.stack.d_head, (block + 1) * self.stack.d_head)
-        w = weight[:, columns].to(self.device, torch.float64)
-        b = bias[columns].to(self.device, torch.float64)
+    def _block(self, role: str, index: int) -> tuple[Tensor, Tensor]:
+        """Return weight and bias of one head's queries, keys or values, from tokens to the head."""
+        weight, bias = getattr(self, f"w_{role}"), getattr(self, f"b_{role}")
+        width = weight.shape[1] // self._n_blocks(role)
+        columns = slice(index * width, (index + 1) * width)
+        q_latent, kv_latent = self._latents
+        latent = q_latent if role == "q" else kv_latent
+        if latent is None:
+            return self._folded(weight[:, columns], bias[columns])
+        up = weight[:, columns].to(self.device, torch.float64) / latent.typical
+        return latent.w @ up, latent.b @ up
+
+    def _n_blocks(self, role: str) -> int:
+        return self.spec.n_heads if role == "q" else self.spec.n_kv_heads
+
+    @cached_property
+    def _latents(self) -> tuple[Latent | None, Latent | None]:
+        """The bottlenecks of queries, and of keys and values, the norm in front folded in."""
+        return self._latent(self.q_down), self._latent(self.kv_down)
+
+    def _latent(self, stored: Stored | None) -> Latent | None:
+        if stored is None or self.stack.latent is None:
+            return None
+        w, b = self._folded(*stored)
+        return Latent(w=w, b=b, epsilon=self.stack.latent.epsilon)
+
+    def _folded(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a stored weight and bias in float64, the norm in front of attention folded in."""
+        w = weight.to(self.device, torch.float64)
+        b = bias.to(self.device, torch.float64)
         if self.norm_shift is not None:
             b = b + self.norm_shift @ w
         if self.norm_gain is not None:
@@ -149,14 +188,13 @@ class AttentionLayer:
         if kind is None or self.stack.qk_norm_scope is not QKNormScope.ALL:
             return None
         return (
-            _typical_length(*self._all_folded(self.w_q, self.b_q), kind),
-            _typical_length(*self._all_folded(self.w_k, self.b_k), kind),
+            _typical_length(*self._all_blocks("q"), kind),
+            _typical_length(*self._all_blocks("k"), kind),
         )
 
-    def _all_folded(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-        blocks = range(weight.shape[1] // self.stack.d_head)
-        folded = [self._folded(weight, bias, block) for block in blocks]
-        return torch.cat([w for w, _ in folded], dim=1), torch.cat([b for _, b in folded])
+    def _all_blocks(self, role: str) -> tuple[Tensor, Tensor]:
+        blocks = [self._block(role, index) for index in range(self._n_blocks(role))]
+        return torch.cat([w for w, _ in blocks], dim=1), torch.cat([b for _, b in blocks])
 
 
 # --- reading a layer -------------------------------------------------------------------------

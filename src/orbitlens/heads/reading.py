@@ -12,7 +12,8 @@ from torch import Tensor
 
 from orbitlens.checkpoint.opened import Checkpoint
 from orbitlens.errors import CheckpointError
-from orbitlens.families.architecture import Stack
+from orbitlens.families.architecture import LatentSpec, Stack
+from orbitlens.heads.latent import key_and_value_blocks, output_blocks, query_blocks
 from orbitlens.heads.refined import aligned_factors, definite_factors, n_negative
 
 LARGEST_WEIGHT = 1e30  # products of eight such numbers still fit a float64
@@ -67,11 +68,13 @@ class LayerReader:
             return None
         return self._exact(role) + self.stack.norm_gain_offset
 
-    def _projections(self) -> dict[str, Tensor]:
+    def _projections(self) -> dict[str, Any]:
         """Return w_q, w_k, w_v (d_model x width), w_o (width x d_model) and biases, unfused."""
         recipe = self.stack.recipe
         if recipe is not None and recipe.startswith("definite-"):
             return self._definite(recipe)
+        if self.stack.latent is not None:
+            return self._latent_projections(self.stack.latent)
         stored = self._stored_projections()
         if recipe == "aligned":
             gamma = self._read(self.names["alignment"])
@@ -84,6 +87,40 @@ class LayerReader:
         factors = definite_factors(score, inverse, negative=negative)
         zero = torch.zeros(len(score), dtype=torch.float64)
         return factors | dict.fromkeys(("b_q", "b_k", "b_v"), zero)
+
+    def _latent_projections(self, spec: LatentSpec) -> dict[str, Any]:
+        """Return weights behind the bottlenecks, whose gains they take in, and those in front."""
+        kv_down, shared = self._in_front("kv_down").split([spec.kv_rank, spec.d_rotary])
+        kv_up = self._read(self.names["kv_up"]).double() * self._exact("kv_down_norm")
+        w_k, w_v = key_and_value_blocks(kv_up, spec)
+        queries: dict[str, Any] = {}
+        if "q" in self.names:
+            stored = self._read(self.names["q"])
+        else:
+            stored = self._read(self.names["q_up"]).double() * self._exact("q_down_norm")
+            queries["q_down"] = self._with_bias(self._in_front("q_down"))
+        w_q = query_blocks(stored, spec)
+        return queries | {
+            "w_q": w_q,
+            "w_k": w_k,
+            "w_v": w_v,
+            "w_o": output_blocks(self._read(self.names["o"]), spec),
+            "b_q": w_q.new_zeros(w_q.shape[1]),
+            "b_k": w_k.new_zeros(w_k.shape[1]),
+            "b_v": w_v.new_zeros(w_v.shape[1]),
+            "kv_down": self._with_bias(kv_down),
+            "k_shared": self._with_bias(shared),
+        }
+
+    def _in_front(self, role: str) -> Tensor:
+        """Return a weight with its bias as a last column."""
+        weight = self._read(self.names[role])
+        name = self.names.get(f"{role}_bias")
+        bias = weight.new_zeros(len(weight)) if name is None else self._read(name).to(weight.dtype)
+        return torch.cat([weight, bias[:, None]], dim=1)
+
+    def _with_bias(self, extended: Tensor) -> tuple[Tensor, Tensor]:
+        return extended[:, :-1].T, extended[:, -1]
 
     def _stored_projections(self) -> dict[str, Tensor]:
         if "qkv" in self.names:

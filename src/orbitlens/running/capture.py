@@ -21,6 +21,7 @@ from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn import functional
 
 from orbitlens.checkpoint.opened import Checkpoint
 from orbitlens.errors import CheckpointError
@@ -67,7 +68,7 @@ def layer_modules(model: Any, checkpoint: Checkpoint, stack: Stack) -> list[Laye
     names = {name for name, _ in model.named_modules()}
     hooks = FAMILIES[checkpoint.architecture.family].hooks
     layers = []
-    for tensors in stack.tensors:
+    for tensors in stack.module_tensors or stack.tensors:
         output = _module_name(tensors["o"], names, hooks)
         block = _block_name(output, hooks)
         norm = tensors.get("output_norm")
@@ -145,7 +146,7 @@ class _Recorder:
         projected = shaped(seen["projected"])
         states = LayerStates(
             before=seen["before"],
-            mixed=shaped(seen["mixed"]),
+            mixed=_padded_heads(shaped(seen["mixed"]), self.stack, layer),
             projected=projected,
             attention=shaped(seen["output_normed"]) if "output_normed" in seen else projected,
             after=after,
@@ -153,6 +154,15 @@ class _Recorder:
             unnormed=shaped(seen["unnormed"]) if "unnormed" in seen else None,
         )
         self.sink(self.stack, layer, states)
+
+
+def _padded_heads(mixed: Tensor, stack: Stack, layer: int) -> Tensor:
+    """Return heads side by side, each widened with zeros where its values are narrower than it."""
+    n_heads = stack.layers[layer].n_heads
+    if mixed.shape[-1] == n_heads * stack.d_head:
+        return mixed
+    heads = mixed.unflatten(-1, (n_heads, -1))
+    return functional.pad(heads, (0, stack.d_head - heads.shape[-1])).flatten(-2)
 
 
 @contextmanager

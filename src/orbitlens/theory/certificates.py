@@ -124,7 +124,7 @@ def _plain_scores(head: Head) -> list[Hypothesis]:
         ),
         Hypothesis(
             name="scores are bilinear",
-            holds=head.softcap is None and head.qk_norm is None and head.clip is None,
+            holds=head.has_bilinear_scores,
             detail=_nonlinearities(head),
         ),
     ]
@@ -135,6 +135,7 @@ def _nonlinearities(head: Head) -> str:
         "soft cap": head.softcap is not None,
         "query-key norm": head.qk_norm is not None,
         "clipping": head.clip is not None,
+        "norm on the latent": head.q_latent is not None or head.kv_latent is not None,
     }
     return " and ".join(name for name, there in names.items() if there) or "they are"
 
@@ -143,6 +144,9 @@ def _linear_values(heads: Iterable[Head]) -> Hypothesis:
     listed = list(heads)
     reasons = {
         "they are clipped to a fixed range": any(head.clip is not None for head in listed),
+        "the latent they come from is normalised": any(
+            head.kv_latent is not None for head in listed
+        ),
         "attention's output is normalised": any(head.output_gain is not None for head in listed),
     }
     present = [reason for reason, there in reasons.items() if there]
