@@ -18,6 +18,16 @@ LLAMA = {**SMALL, "intermediate_size": 32, "max_position_embeddings": 64}
 BERT = {**LLAMA, "type_vocab_size": 2}
 GPT2 = {"n_embd": 24, "n_head": 4, "n_layer": 3, "vocab_size": 40, "n_positions": 32}
 VIT_MODULES = {"encoder.layer.": "layers.", "attention.output.dense": "attention.o_proj"}
+DEEPSEEK = {
+    **LLAMA,
+    "num_key_value_heads": 4,
+    "q_lora_rank": 7,
+    "kv_lora_rank": 8,
+    "qk_nope_head_dim": 6,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 5,
+    "first_k_dense_replace": 3,  # no experts: they are no part of attention
+}
 ROPE = {"rope_theta": 50.0}  # a small base: every plane turns visibly within a few tokens
 
 
@@ -283,6 +293,33 @@ CASES = [
             },
         },
         config_class="Gemma3TextConfig",
+    ),
+    Case("deepseek_v2", "DeepseekV2ForCausalLM", {**DEEPSEEK, **rope("default")}),
+    Case(
+        "deepseek_v2-lite-wide-values",
+        "DeepseekV2ForCausalLM",
+        {**DEEPSEEK, "q_lora_rank": None, "v_head_dim": 13, **rope("default")},
+    ),
+    Case(
+        "deepseek_v3-yarn-bias",
+        "DeepseekV3ForCausalLM",
+        {
+            **DEEPSEEK,
+            "attention_bias": True,
+            "rms_norm_eps": 1e-3,  # the latents' norms have their own
+            **rope(
+                "yarn",
+                factor=4.0,
+                original_max_position_embeddings=16,
+                mscale=0.7,
+                mscale_all_dim=1.3,
+            ),
+        },
+    ),
+    Case(
+        "deepseek_v3-halves",
+        "DeepseekV3ForCausalLM",
+        {**DEEPSEEK, "rope_interleave": False, **rope("default")},
     ),
     Case("olmo", "OlmoForCausalLM", {**LLAMA, "clip_qkv": 0.9, **rope("default")}),
     Case("olmo2", "Olmo2ForCausalLM", {**LLAMA, "num_key_value_heads": 2, **rope("default")}),

@@ -12,6 +12,7 @@ from orbitlens.families.albert import ALBERT
 from orbitlens.families.bert import BERT, ELECTRA, ROBERTA, XLM_ROBERTA
 from orbitlens.families.bloom import BLOOM
 from orbitlens.families.deberta import DEBERTA_V2
+from orbitlens.families.deepseek import DEEPSEEK_V2, DEEPSEEK_V3
 from orbitlens.families.distilbert import DISTILBERT
 from orbitlens.families.falcon import FALCON
 from orbitlens.families.family import Family
@@ -53,6 +54,8 @@ FAMILIES: dict[str, Family] = {
     "gemma2": GEMMA2,
     "gemma3_text": GEMMA3_TEXT,
     "gemma3": GEMMA3,
+    "deepseek_v2": DEEPSEEK_V2,
+    "deepseek_v3": DEEPSEEK_V3,
     "olmo": OLMO,
     "olmo2": OLMO2,
     "stablelm": STABLELM,
