@@ -28,6 +28,7 @@ DEEPSEEK = {
     "v_head_dim": 5,
     "first_k_dense_replace": 3,  # no experts: they are no part of attention
 }
+LFM2 = {**LLAMA, "num_hidden_layers": 5, "num_key_value_heads": 2, "norm_eps": 1e-4}
 ROPE = {"rope_theta": 50.0}  # a small base: every plane turns visibly within a few tokens
 
 
@@ -320,6 +321,20 @@ CASES = [
         "deepseek_v3-halves",
         "DeepseekV3ForCausalLM",
         {**DEEPSEEK, "rope_interleave": False, **rope("default")},
+    ),
+    Case("lfm2", "Lfm2ForCausalLM", {**LFM2, "full_attn_idxs": [1, 3], **rope("default")}),
+    Case(
+        "lfm2_moe",
+        "Lfm2MoeForCausalLM",
+        {
+            **LFM2,
+            "layer_types": ["full_attention", "conv", "conv", "full_attention", "conv"],
+            "num_dense_layers": 1,
+            "num_experts": 2,
+            "num_experts_per_tok": 1,
+            "moe_intermediate_size": 16,
+            **rope("default"),
+        },
     ),
     Case("olmo", "OlmoForCausalLM", {**LLAMA, "clip_qkv": 0.9, **rope("default")}),
     Case("olmo2", "Olmo2ForCausalLM", {**LLAMA, "num_key_value_heads": 2, **rope("default")}),

@@ -227,6 +227,11 @@ T5 = {
     "feed_forward_proj": "gated-gelu",
 }  # fmt: skip
 FREQ = {"rope.freq_base": THETA}
+HYBRID = {
+    "shortconv.l_cache": 3,
+    "attention.layer_norm_rms_epsilon": 1e-5,
+    ".tokenizer.ggml.tokens": [f"token {i}" for i in range(40)],
+}
 LLAMA3 = {
     "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 24,
@@ -574,6 +579,27 @@ CASES = [
         },
         {**FREQ, "rope.dimension_count": 4, "use_parallel_residual": True},
     ),
+    Case(
+        "lfm2",
+        "lfm2",
+        "Lfm2ForCausalLM",
+        {
+            **LLAMA,
+            "num_key_value_heads": 2,
+            "full_attn_idxs": [1],
+            "block_auto_adjust_ff_dim": False,
+            **rope(),
+        },
+        {**FREQ, **HYBRID, "attention.head_count_kv": [0, 2]},
+        loader=True,
+    ),
+    Case(
+        "lfm2moe",
+        "lfm2moe",
+        "Lfm2MoeForCausalLM",
+        {**LLAMA, "num_key_value_heads": 2, "layer_types": ["full_attention", "conv"], **rope()},
+        {**FREQ, **HYBRID, "attention.head_count_kv": [2, 0]},
+    ),
     Case("bert", "bert", "BertModel", {**LLAMA, "type_vocab_size": 2}, {"attention.causal": False}),
     Case("roberta", "bert", "RobertaModel", {**LLAMA, "type_vocab_size": 2, "pad_token_id": 1}),
 ]
@@ -605,6 +631,9 @@ def to_gguf(case, model, path):
         for hf_name, tensor in model.state_dict().items()
         for name, value in converted(case, model.config, hf_name, tensor)
     }
+    for name in tensors:
+        if "shortconv.conv" in name:
+            tensors[name] = tensors[name].squeeze(1)
     if case.fuse:
         fuse(tensors, model.config.num_hidden_layers)
     if "qk_layernorm" in case.config:

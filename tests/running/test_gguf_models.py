@@ -12,7 +12,7 @@ from orbitlens.running.gguf_models import runnable_gguf, why_not_runnable
 from tiny_models import CASES, build, inputs_for
 
 BY_NAME = {case.name: case for case in CASES}
-ARCHITECTURE_OF = {"llama": "llama", "qwen3": "qwen3", "gemma2": "gemma2"}
+ARCHITECTURE_OF = {"llama": "llama", "qwen3": "qwen3", "gemma2": "gemma2", "lfm2": "lfm2"}
 ARCHITECTURE_OF |= {"phi": "phi2", "t5": "t5"}
 
 
@@ -43,6 +43,10 @@ def written(name, path):
         stored = names.get_name(hf_name, try_suffixes=(".weight", ".bias"))
         if stored is not None:
             writer.add_tensor(stored, np.ascontiguousarray(value.numpy()))
+    if name == "lfm2":
+        writer.kv_data[0].pop(f"{architecture}.attention.head_count_kv")
+        kinds = [kv_heads * (kind == "full_attention") for kind in config.layer_types]
+        writer.add_array(f"{architecture}.attention.head_count_kv", kinds)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -65,7 +69,7 @@ def test_hooks_of_a_gguf_checkpoint_are_those_of_the_model_in_hugging_face_layou
 
 def test_architectures_that_transformers_builds_are_a_part_of_those_that_are_read():
     runnable = runnable_gguf()
-    assert {"llama", "qwen2", "qwen3", "gemma2", "phi3", "gpt2", "t5"} <= runnable
+    assert {"llama", "qwen2", "qwen3", "gemma2", "phi3", "gpt2", "t5", "lfm2"} <= runnable
     assert runnable < set(GGUF_ARCHITECTURES)
     assert not runnable & {"general", "tokenizer", "phi2"}
 

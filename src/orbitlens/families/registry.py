@@ -22,6 +22,7 @@ from orbitlens.families.gpt2 import GPT2
 from orbitlens.families.gpt_neo import GPT_NEO
 from orbitlens.families.gpt_neox import GPT_NEOX
 from orbitlens.families.gptj import GPTJ
+from orbitlens.families.lfm2 import LFM2, LFM2_MOE
 from orbitlens.families.llama import LLAMA, MISTRAL, MIXTRAL
 from orbitlens.families.mpt import MPT
 from orbitlens.families.olmo import OLMO, OLMO2
@@ -56,6 +57,8 @@ FAMILIES: dict[str, Family] = {
     "gemma3": GEMMA3,
     "deepseek_v2": DEEPSEEK_V2,
     "deepseek_v3": DEEPSEEK_V3,
+    "lfm2": LFM2,
+    "lfm2_moe": LFM2_MOE,
     "olmo": OLMO,
     "olmo2": OLMO2,
     "stablelm": STABLELM,
