@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 
 from orbitlens.errors import CheckpointError, MissingPackageError
+from orbitlens.families.registry import FAMILIES
 from orbitlens.running.workers import torch_threads
 
 SMALL_MODEL = 5_000_000  # parameters
@@ -66,7 +67,8 @@ def model_class(folder: Path, task: Task) -> Any:  # noqa: ANN401 - a class of t
     transformers = _transformers()
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     home = transformers
-    if config.get("model_type") == "orbit":
+    family = FAMILIES.get(str(config.get("model_type")))
+    if family is not None and family.is_own:
         import orbitlens.orbit.auto as home  # makes the architecture known to transformers
     if task == "causal-lm":
         return transformers.AutoModelForCausalLM
