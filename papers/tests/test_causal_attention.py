@@ -12,7 +12,6 @@ from orbitlens.explaining.graph import CausalGraph, Edge, Mark
 from orbitlens.explaining.search import Search
 from orbitlens_papers.bench import Bench, Scale, Settings
 from orbitlens_papers.causal_attention import STUDY, identity, recommending
-from orbitlens_papers.causal_attention.drawn_graph import edge_curves, on_circle
 from orbitlens_papers.causal_attention.explaining import Case, _by_weight, _row
 from orbitlens_papers.causal_attention.linear import (
     Linear,
@@ -26,6 +25,7 @@ from orbitlens_papers.causal_attention.recommender import (
     gradient_times_input,
     train_recommender,
 )
+from orbitlens_papers.causal_attention.session_figure import edge_curves, on_circle
 from orbitlens_papers.causal_attention.sessions import (
     RAISE,
     World,

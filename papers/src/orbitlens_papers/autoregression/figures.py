@@ -8,8 +8,12 @@ from typing import Any
 
 from orbitlens.draw.figure import (
     BLUE,
+    GREEN,
     GREY,
     ORANGE,
+    PALETTE,
+    PINK,
+    SKY,
     Curve,
     Figure,
     Heat,
@@ -18,11 +22,11 @@ from orbitlens.draw.figure import (
     Panel,
     Points,
 )
-from orbitlens_papers.autoregression.figures_more import angles, gradient_step, order
 from orbitlens_papers.result import StudyResult
 
 NAME = "in-context-autoregression"
 ZERO = 1e-6  # a loss below it is zero up to the end of training
+KINDS = (("structured", BLUE), ("free", ORANGE))
 
 
 def figures(result: StudyResult) -> tuple[Figure, ...]:
@@ -46,13 +50,9 @@ def solutions(result: StudyResult) -> Figure:
     panels = []
     for label, found in data["examples"].items():
         n_heads = len(found["a"])
+        scaled = [[found["p"][-1] * value for value in row] for row in found["c"]]
         panels += [
-            _table(
-                _scaled(found["c"], found["p"][-1]),
-                f"{label}: C · p_T",
-                "coordinate k",
-                "coordinate i",
-            ),
+            _table(scaled, f"{label}: C · p_T", "coordinate k", "coordinate i"),
             _table(_overlaps(found), f"overlap of {n_heads} heads", "B of head", "A of head"),
             _weights(found["p"]),
         ]
@@ -69,19 +69,11 @@ def solutions(result: StudyResult) -> Figure:
     )
 
 
-def _scaled(c: Sequence[Sequence[float]], by: float) -> list[list[float]]:
-    return [[by * value for value in row] for row in c]
-
-
 def _overlaps(found: Mapping[str, Any]) -> list[list[float]]:
     """Return A_g . B_h over the mean of A_h . B_h."""
-    gram = [[_dot(a, b) for b in found["b"]] for a in found["a"]]
+    gram = [[sum(x * y for x, y in zip(a, b, strict=True)) for b in found["b"]] for a in found["a"]]
     own = sum(gram[k][k] for k in range(len(gram))) / len(gram)
     return [[value / own for value in row] for row in gram]
-
-
-def _dot(first: Sequence[float], second: Sequence[float]) -> float:
-    return sum(a * b for a, b in zip(first, second, strict=True))
 
 
 def _table(values: Sequence[Sequence[float]], title: str, x: str, y: str) -> Panel:
@@ -129,15 +121,8 @@ def heads(result: StudyResult) -> Figure:
     d = data["d"]
     x = [h / d for h in range(1, d + 1)]
     lines: list[Layer] = [
-        Curve(x=[0.0, 1.0], y=[1.0, 0.0], colour=BLUE, dashed=True, width=1.2, label="1 − H/d"),
-        Curve(
-            x=[0.0, 0.5, 1.0],
-            y=[1.0, 0.0, 0.0],
-            colour=ORANGE,
-            dashed=True,
-            width=1.2,
-            label="1 − 2H/d",
-        ),
+        _theory([0.0, 1.0], [1.0, 0.0], "1 − H/d", BLUE),
+        _theory([0.0, 0.5, 1.0], [1.0, 0.0, 0.0], "1 − 2H/d", ORANGE),
     ]
     for key, colour, label, width in (
         ("circle", BLUE, "unitary W", 9.0),
@@ -173,6 +158,10 @@ def heads(result: StudyResult) -> Figure:
     )
 
 
+def _theory(x: Sequence[float], y: Sequence[float], label: str, colour: str = GREY) -> Curve:
+    return Curve(x=x, y=y, colour=colour, dashed=True, width=1.2, label=label)
+
+
 def _starts(result: StudyResult) -> Panel:
     found = result.data("4a")["starts"]
     shares = []
@@ -202,7 +191,7 @@ def places(result: StudyResult) -> Figure:
     for name, values in ratios.items():
         layers.append(
             Points(
-                x=[float(name) + 0.06 * (k - (len(values) - 1) / 2) for k in range(len(values))],
+                x=_beside(float(name), len(values), 0.06),
                 y=values,
                 colour=GREY if int(name) == d else ORANGE,
                 size=6.5,
@@ -226,7 +215,7 @@ def places(result: StudyResult) -> Figure:
             ),
             Panel(
                 layers=[
-                    Curve(x=ends, y=ends, colour=GREY, dashed=True, width=1.2, label="the rule"),
+                    _theory(ends, ends, "the rule"),
                     Points(
                         x=[x for x, _ in points],
                         y=[y for _, y in points],
@@ -240,5 +229,170 @@ def places(result: StudyResult) -> Figure:
                 y_label="weight of place T − 1 over that of T",
             ),
         ),
+        height=3.3,
+    )
+
+
+def order(result: StudyResult) -> Figure:
+    """Draw what is lost without order, and the loss formula against a Monte-Carlo."""
+    d = result.data("3a")["d"]
+    rows = (
+        ("in order", result.data("3a")["losses"]["circle"][d - 1], BLUE),
+        ("equal\nweights", result.data("7b")["losses"], PINK),
+        ("shuffled", result.data("7a")["losses"], ORANGE),
+    )
+    layers: list[Layer] = [Level(at=1.0, label="knowing nothing")]
+    least = result.data("7b")["least"]
+    layers.append(
+        Curve(x=[0.7, 1.3], y=[least] * 2, colour=GREY, dashed=True, label="least possible")
+    )
+    for place, (_, losses, colour) in enumerate(rows):
+        layers.append(
+            Points(x=_beside(float(place), len(losses)), y=losses, colour=colour, size=6.5)
+        )
+    return Figure(
+        name=f"{NAME}-order",
+        title="The position encoding is the algorithm",
+        caption="Left: loss of d heads on unitary W, with tokens in order, with one weight for all "
+        "places, and with tokens in random order; a point a seed. Right: the loss of random "
+        "models, by formula and by Monte-Carlo. Place T − 1 counted twice, as in the released code "
+        "as we read it, is too much; the minimiser is the same.",
+        panels=(
+            Panel(
+                layers=layers,
+                title="loss without order",
+                y_label="loss per coordinate",
+                x_ticks=[(float(k), name) for k, (name, _, _) in enumerate(rows)],
+                x_range=(-0.5, 2.5),
+                y_range=(-0.05, 1.12),
+            ),
+            _formula(result),
+        ),
+        height=3.4,
+    )
+
+
+def _beside(place: float, n: int, step: float = 0.07) -> list[float]:
+    """Return places next to each other, around one."""
+    return [place + step * (k - (n - 1) / 2) for k in range(n)]
+
+
+def _formula(result: StudyResult) -> Panel:
+    rows = result.data("1e")["rows"]
+    x = [row["sampled"] for row in rows]
+    ends = [0.95 * min(x), 1.05 * max(x)]
+    return Panel(
+        layers=[
+            _theory(ends, ends, "the same"),
+            Points(x=x, y=[r["once"] for r in rows], colour=BLUE, label="counted once", size=7.0),
+            Points(
+                x=x,
+                y=[r["twice"] for r in rows],
+                colour=ORANGE,
+                symbol="x",
+                label="counted twice",
+                size=7.0,
+            ),
+        ],
+        title="expected loss of random models",
+        x_label="Monte-Carlo",
+        y_label="formula",
+    )
+
+
+# --- the gradient step -----------------------------------------------------------------------
+
+
+def gradient_step(result: StudyResult) -> Figure:
+    """Draw trained attention beside one gradient step, and the step by length of context."""
+    data = result.data("5a")
+    settings = ("commuting", "not commuting")
+    errors: list[Layer] = [Level(at=1.0)]
+    cosines: list[Layer] = [Level(at=1.0)]
+    for shift, (kind, colour) in zip((-0.18, 0.18), KINDS, strict=True):
+        found = [data["runs"][f"{setting}, {kind}"] for setting in settings]
+        xs = [x for k, runs in enumerate(found) for x in _beside(k + shift, len(runs), 0.05)]
+        flat = [run for runs in found for run in runs]
+        ratios = [run["mse"] / run["step_mse"] for run in flat]
+        errors.append(Points(x=xs, y=ratios, colour=colour, label=kind, size=6.5))
+        if kind == "structured":
+            raw = [run["cosine"] for run in flat]
+            cosines.append(
+                Points(x=xs, y=raw, colour=SKY, symbol="x", label="structured, as trained")
+            )
+        label = "structured, turned upright" if kind == "structured" else kind
+        cosines.append(
+            Points(x=xs, y=[run["aligned"] for run in flat], colour=colour, label=label, size=6.5)
+        )
+    ticks = [(float(k), name) for k, name in enumerate(settings)]
+    return Figure(
+        name=f"{NAME}-gradient-step",
+        title="Attention on tokens (0, sₜ, sₜ₋₁), and one step of gradient descent",
+        caption="With the theorem's structure attention is the step of best length; with all "
+        "entries free it does better than the step, in a slightly other direction. A point a seed. "
+        "How a plane's turn is split between value and score hardly changes the loss; upright "
+        "means that values do not turn. Right: what one step leaves, by the number of tokens.",
+        panels=(
+            _by_setting(errors, "error", "error over that of the step", ticks),
+            _by_setting(cosines, "direction", "cosine with the step", ticks),
+            _lengths(result),
+        ),
+        n_columns=3,
+        height=3.3,
+    )
+
+
+def _by_setting(
+    layers: Sequence[Layer], title: str, label: str, ticks: Sequence[tuple[float, str]]
+) -> Panel:
+    return Panel(layers=layers, title=title, y_label=label, x_ticks=ticks, x_range=(-0.5, 1.5))
+
+
+def _lengths(result: StudyResult) -> Panel:
+    data = result.data("5a")["by_length"]
+    x = [float(n) for n in data["lengths"]]
+    return Panel(
+        layers=[
+            Curve(x=x, y=data[name], colour=colour, label=name, markers=True)
+            for name, colour in (("commuting", GREEN), ("not commuting", PINK))
+        ],
+        title="error of the best step",
+        x_label="tokens in the context, T",
+        y_label="squared error, |s| = 1",
+        x_log=True,
+        x_ticks=[(value, str(int(value))) for value in x],
+        y_range=(0.0, 1.0),
+    )
+
+
+# --- small angles ----------------------------------------------------------------------------
+
+
+def angles(result: StudyResult) -> Figure:
+    """Draw weights of places when angles are small."""
+    data = result.data("6a")
+    panels = []
+    whole, *others = data["weights"]
+    for title, names in (("angles from the whole circle", [whole]), ("small angles", others)):
+        layers: list[Layer] = [Level(at=0.0)]
+        for colour, name in zip(PALETTE, names, strict=False):
+            p = data["weights"][name]
+            layers.append(
+                Curve(
+                    x=[float(t) for t in range(1, len(p) + 1)],
+                    y=p,
+                    colour=colour,
+                    label=f"μ = {name}, loss {data['losses'][name]:.1g}",
+                    markers=True,
+                    width=1.4,
+                )
+            )
+        panels.append(Panel(layers=layers, title=title, x_label="place t", y_label="p_t"))
+    return Figure(
+        name=f"{NAME}-angles",
+        title="Small angles: the encoding spreads over places",
+        caption="Weights of places trained alone, heads fixed, on angles from 0 to 2π/μ. Nearby "
+        "tokens are then nearly the same, and descent uses many of them.",
+        panels=panels,
         height=3.3,
     )

@@ -23,7 +23,7 @@ from orbitlens.draw.figure import (
     Panel,
     band,
 )
-from orbitlens_papers.causal_attention.figure_session import session
+from orbitlens_papers.causal_attention.session_figure import session
 from orbitlens_papers.result import StudyResult
 
 NAMES = (

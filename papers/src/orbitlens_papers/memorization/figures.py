@@ -3,11 +3,14 @@
 Enters: a result. Leaves: figures as data.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from orbitlens.draw.figure import (
     BLUE,
     GREEN,
+    GREY,
     ORANGE,
     PINK,
     Curve,
@@ -18,9 +21,9 @@ from orbitlens.draw.figure import (
     Points,
     band,
 )
-from orbitlens_papers.memorization.axes import Rows, decades, guide, marks, ticks
-from orbitlens_papers.memorization.figures_trained import trained
 from orbitlens_papers.result import StudyResult
+
+Rows = Sequence[Mapping[str, Any]]
 
 
 def figures(result: StudyResult) -> tuple[Figure, ...]:
@@ -225,4 +228,122 @@ def _ids(ids: Sequence[int], title: str) -> Panel:
         x_label="sequence",
         y_label="id",
         x_ticks=[(float(k), str(k)) for k in range(1, len(ids) + 1)],
+    )
+
+
+def guide(x: Sequence[float], first: float, power: float, label: str) -> Curve:
+    """Return a power law through the first point."""
+    return Curve(
+        x=x,
+        y=[first * (value / x[0]) ** power for value in x],
+        colour=GREY,
+        dashed=True,
+        width=1.2,
+        label=label,
+    )
+
+
+def ticks(values: Sequence[float]) -> list[tuple[float, str]]:
+    """Return a tick at each value."""
+    return [(value, f"{value:,.0f}") for value in values]
+
+
+def decades(*lines: Sequence[float]) -> list[tuple[float, str]]:
+    """Return round numbers within reach of the values: 1, 2 and 5 times powers of ten."""
+    values = [value for line in lines for value in line]
+    low, high = min(values) / 1.3, max(values) * 1.3
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    steps = (1, 2, 5) if high / low < 200 else (1,)
+    found = [step * 10.0**power for power in powers for step in steps]
+    return [(value, f"{value:,.0f}") for value in found if low <= value <= high]
+
+
+def marks(rows: Rows, x: str, colour: str, label: str) -> list[Layer]:
+    """Return a mark a search, and a line through geometric means."""
+    layers: list[Layer] = []
+    for reached, symbol in ((True, "circle"), (False, "triangle-up")):
+        chosen = [row for row in rows if row["reached"] is reached]
+        if chosen:
+            layers.append(
+                Points(
+                    x=[float(row[x]) for row in chosen],
+                    y=[float(row["parameters"]) for row in chosen],
+                    colour=colour,
+                    symbol=symbol,
+                    size=5.5,
+                )
+            )
+    places = sorted({float(row[x]) for row in rows})
+    means = []
+    for place in places:
+        logs = [math.log(row["parameters"]) for row in rows if row[x] == place]
+        means.append(math.exp(sum(logs) / len(logs)))
+    return [Curve(x=places, y=means, colour=colour, label=label), *layers]
+
+
+TRIANGLE = " A triangle: even the widest model did not learn it."
+
+
+def trained(result: StudyResult) -> Figure:
+    """Draw the fewest parameters that were enough in training."""
+    found = [row for rows in result.data("5a")["searches"] for row in rows]
+    return Figure(
+        name="memorization-trained",
+        title="What training finds instead",
+        caption="The fewest trained parameters with which a transformer of one block gets 99 % of "
+        "random labels right, by a search over its width; a mark a seed, lines through their "
+        "geometric means. Embeddings are random, fixed and not counted. Counting: 3 bits a label "
+        f"over 32 a weight.{'' if all(row['reached'] for row in found) else TRIANGLE}",
+        panels=(_trained_lengths(found), _trained_numbers(found)),
+        height=4.0,
+    )
+
+
+def _trained_lengths(found: Rows) -> Panel:
+    layers: list[Layer] = []
+    for each, colour, what in ((False, BLUE, "a sequence"), (True, PINK, "a token")):
+        rows = [row for row in found if row["each"] is each]
+        n = rows[0]["n_sequences"]
+        chosen = [row for row in rows if row["n_sequences"] == n]
+        layers += marks(chosen, "length", colour, f"one label {what}, N = {n}")
+    lengths = sorted({float(row["length"]) for row in found})
+    return Panel(
+        layers=layers,
+        title="longer sequences",
+        x_label="tokens a sequence n",
+        y_label="fewest parameters",
+        x_log=True,
+        y_log=True,
+        x_ticks=ticks(lengths),
+        y_ticks=decades([float(row["parameters"]) for row in found]),
+    )
+
+
+def _trained_numbers(found: Rows) -> Panel:
+    length = found[-1]["length"]
+    rows = [row for row in found if not row["each"] and row["length"] == length]
+    drawn = marks(rows, "n_sequences", BLUE, "trained")
+    line = drawn[0]
+    assert isinstance(line, Curve)
+    x, first = line.x, line.y[0]
+    return Panel(
+        layers=[
+            *drawn,
+            guide(x, first, 0.5, "∝ √N"),
+            Curve(
+                x=x,
+                y=[first * value / x[0] for value in x],
+                colour=ORANGE,
+                dashed=True,
+                width=1.2,
+                label="∝ N",
+            ),
+            Curve(x=x, y=[3 * n / 32 for n in x], colour=GREEN, label="bound by counting"),
+        ],
+        title=f"more sequences, {length} tokens each",
+        x_label="sequences N",
+        y_label="fewest parameters",
+        x_log=True,
+        y_log=True,
+        x_ticks=ticks(x),
     )
