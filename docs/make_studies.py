@@ -4,16 +4,19 @@
     python docs/make_studies.py           # write pages and table anew from what is kept
     python docs/make_studies.py --check   # exit 1 if a page or the table is not up to date
 
-FOLDER is what `orbitlens study run all --out FOLDER` filled. Results lie in docs/results, figures
-in docs/img/studies. Nothing on the pages is typed: numbers, verdicts and reasons are the results'.
+FOLDER is what `orbitlens study run all --out FOLDER` filled. Results are in docs/results, figures
+in docs/img/studies. Nothing on the pages is typed: numbers, verdicts and reasons are the results',
+words are those of the claims.
 """
 
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from orbitlens.draw.figure_png import png_of
+from orbitlens.errors import InputError
 from orbitlens_papers.claim import Finding, Verdict
 from orbitlens_papers.registry import STUDIES
 from orbitlens_papers.result import StudyResult, result_from_json
@@ -21,7 +24,7 @@ from orbitlens_papers.terminal import interval
 
 DOCS = Path(__file__).resolve().parent
 RESULTS, PICTURES, README = DOCS / "results", DOCS / "img" / "studies", DOCS.parent / "README.md"
-BEGIN, END = "<!-- studies: written by docs/make_studies.py -->", "<!-- end of studies -->"
+BEGIN, END = "<!-- {}: written by docs/make_studies.py -->", "<!-- end of {} -->"
 MARKS = {
     Verdict.HOLDS: "**holds**",
     Verdict.FAILS: "**fails**",
@@ -31,13 +34,29 @@ MARKS = {
 
 
 def stored() -> list[StudyResult]:
-    """Return the results that are kept, in the order of the registry."""
-    files = [RESULTS / f"{name}.json" for name in STUDIES]
+    """Return the results that are kept, in the order of the registry and in today's words."""
+    files = {name: RESULTS / f"{name}.json" for name in STUDIES}
     return [
-        result_from_json(json.loads(file.read_text(encoding="utf-8")))
-        for file in files
+        in_todays_words(result_from_json(json.loads(file.read_text(encoding="utf-8"))))
+        for file in files.values()
         if file.is_file()
     ]
+
+
+def in_todays_words(result: StudyResult) -> StudyResult:
+    """Return a result whose title, gap and claims are worded as the study words them now.
+
+    Raises:
+        InputError: a claim's number is held against another threshold now; measure anew.
+    """
+    study = STUDIES[result.study]
+    claims = {claim.key: claim for claim in study.claims}
+    for finding in result.findings:
+        old, new = finding.claim, claims[finding.claim.key]
+        if (old.threshold, old.side, old.core) != (new.threshold, new.side, new.core):
+            raise InputError(f"{result.study} {old.key}: its threshold has changed; measure anew.")
+    findings = tuple(replace(f, claim=claims[f.claim.key]) for f in result.findings)
+    return replace(result, title=study.title, gap=study.gap, findings=findings)
 
 
 def keep(folder: Path) -> None:
@@ -98,7 +117,7 @@ def page(result: StudyResult) -> str:
         "",
         "| | Claim | Number | Wanted | Control | Verdict |",
         "| --- | --- | --- | --- | --- | --- |",
-        *(_row(found) for found in result.findings),
+        *(_row(finding) for finding in result.findings),
         "",
         "*Side* claims ask about boundaries and stronger readings; they do not count towards the "
         "verdict on the paper. Brackets are 95 % intervals. A control is a variation under which "
@@ -117,13 +136,13 @@ def page(result: StudyResult) -> str:
             "",
         ]
     lines += ["## What was measured, and why against that threshold", ""]
-    for found in result.findings:
-        claim = found.claim
+    for finding in result.findings:
+        claim = finding.claim
         lines += [
             f"**{claim.key}** {claim.text} *Source*: {claim.source}. *Measured*: {claim.measured}. "
             f"*Holds if* {claim.wanted}: {claim.why}. *Control*: {claim.control or 'none'}."
-            + (f" *Note*: {found.reason}." if found.reason else "")
-            + _left_out(found),
+            + (f" *Note*: {finding.reason}." if finding.reason else "")
+            + _left_out(finding),
             "",
         ]
     return "\n".join(lines).rstrip() + "\n"
@@ -133,29 +152,29 @@ def _data(result: StudyResult) -> str:
     return f"Data: {'; '.join(result.sources)}. " if result.sources else ""
 
 
-def _left_out(found: Finding) -> str:
+def _left_out(finding: Finding) -> str:
     """Say what a measurement put into words itself, and which models were left out, and why."""
-    data = found.outcome.data
-    note = f" *Found*: {data['note']}." if data.get("note") else ""
+    data = finding.outcome.data
+    note = f" *Observed*: {data['note']}." if data.get("note") else ""
     missing = data.get("missing", {})
     return note + "".join(f" *Left out*: {name}: {why}" for name, why in missing.items())
 
 
 def _counts(result: StudyResult) -> str:
-    core = [found.verdict for found in result.findings if found.claim.core]
+    core = [finding.verdict for finding in result.findings if finding.claim.core]
     words = {Verdict.HOLDS: "hold", Verdict.FAILS: "fail"}
     parts = [f"{core.count(k)} {words.get(k, k.value)}" for k in Verdict if core.count(k)]
     return f"Of {len(core)} core claims: {', '.join(parts)}."
 
 
-def _row(found: Finding) -> str:
-    claim, outcome = found.claim, found.outcome
+def _row(finding: Finding) -> str:
+    claim, outcome = finding.claim, finding.outcome
     number = "–" if outcome.result is None else interval(outcome.result)
     control = "–" if outcome.control is None else interval(outcome.control)
-    if found.control_failed is False:
+    if finding.control_failed is False:
         control += " **did not fail**"
     kind = claim.key if claim.core else f"{claim.key} *side*"
-    cells = (kind, claim.text, number, claim.wanted, control, MARKS[found.verdict])
+    cells = (kind, claim.text, number, claim.wanted, control, MARKS[finding.verdict])
     return line(cells)
 
 
@@ -209,21 +228,33 @@ def comparison(results: list[StudyResult]) -> str:
             "| | Claim | Number | Wanted | Verdict |",
             "| --- | --- | --- | --- | --- |",
         ]
-        for found in result.findings:
-            if found.claim.core:
-                number = "–" if found.outcome.result is None else interval(found.outcome.result)
-                claim = found.claim
-                cells = (claim.key, claim.text, number, claim.wanted, MARKS[found.verdict])
+        for finding in result.findings:
+            if finding.claim.core:
+                number = "–" if finding.outcome.result is None else interval(finding.outcome.result)
+                claim = finding.claim
+                cells = (claim.key, claim.text, number, claim.wanted, MARKS[finding.verdict])
                 lines.append(line(cells))
         lines += ["", f"*Does not show*: {result.gap}", ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def between(text: str, content: str) -> str:
-    """Return a text with what stands between the markers replaced."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{content}\n\n{END}{after}"
+def data_table() -> str:
+    """Return the data sets that studies look for, and what they use without them."""
+    lines = ["| File | Study | Without it |", "| --- | --- | --- |"]
+    lines += [
+        f"| `{name}` | {study.name} | {instead} |"
+        for study in STUDIES.values()
+        for name, instead in study.data_files.items()
+    ]
+    return "\n".join(lines)
+
+
+def between(text: str, name: str, content: str) -> str:
+    """Return a text with what stands between the markers of that name replaced."""
+    before, begin, rest = text.partition(BEGIN.format(name))
+    _, end, after = rest.partition(END.format(name))
+    assert begin and end, f"no markers of {name}"
+    return f"{before}{begin}\n\n{content}\n\n{end}{after}"
 
 
 def wanted() -> dict[Path, str]:
@@ -232,8 +263,9 @@ def wanted() -> dict[Path, str]:
     files = {DOCS / f"studies-{result.study}.md": page(result) for result in results}
     files[DOCS / "studies-compared.md"] = comparison(results)
     index = DOCS / "studies.md"
-    files[index] = between(index.read_text(encoding="utf-8"), table(results, ""))
-    files[README] = between(README.read_text(encoding="utf-8"), table(results, "docs/"))
+    text = between(index.read_text(encoding="utf-8"), "studies", table(results, ""))
+    files[index] = between(text, "data sets", data_table())
+    files[README] = between(README.read_text(encoding="utf-8"), "studies", table(results, "docs/"))
     return files
 
 

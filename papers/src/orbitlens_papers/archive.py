@@ -50,9 +50,9 @@ class Archive:
             raise self.refusal(f"{name} cannot be read ({error})") from error
         raise self.refusal(f"{name} has {size} bytes; expected {self.most_bytes} at most")
 
-    def refusal(self, found: str) -> InputError:
+    def refusal(self, problem: str) -> InputError:
         """Return the error that says what was found in this file."""
-        return InputError(f"{self.file}: {found}. {self.advice}")
+        return InputError(f"{self.file}: {problem}. {self.advice}")
 
 
 @contextmanager

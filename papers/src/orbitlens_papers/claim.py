@@ -145,7 +145,7 @@ def paper_verdict(findings: Iterable[Finding]) -> PaperVerdict:
     All hold: reproduced. Some hold: partly. None holds and at least one fails: not reproduced.
     Otherwise nothing was decided.
     """
-    verdicts = [found.verdict for found in findings if found.claim.core]
+    verdicts = [finding.verdict for finding in findings if finding.claim.core]
     if verdicts and all(verdict is Verdict.HOLDS for verdict in verdicts):
         return PaperVerdict.REPRODUCED
     if Verdict.HOLDS in verdicts:

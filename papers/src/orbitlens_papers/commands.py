@@ -123,10 +123,10 @@ def run(
         kept = f"what is done is kept in {out}, and the same command resumes."
         stderr().print(kept, soft_wrap=True, markup=False)
         raise
-    found = [result.to_json() for result in results]
+    written = [result.to_json() for result in results]
     files = _write(results, chosen, out, figures=figures)
     if json_file is not None:
-        write_json(found[0] if len(found) == 1 else {"studies": found}, json_file)
+        write_json(written[0] if len(written) == 1 else {"studies": written}, json_file)
     if json_file is None or str(json_file) != "-":
         _show(results, files, json_file)
 

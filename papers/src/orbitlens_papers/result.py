@@ -56,13 +56,13 @@ class StudyResult:
     @property
     def seconds(self) -> float:
         """Time the measurements took, whenever that was."""
-        return math.fsum(found.seconds for found in self.findings)
+        return math.fsum(finding.seconds for finding in self.findings)
 
     def finding(self, key: str) -> Finding:
         """Return what was found about a claim."""
-        for found in self.findings:
-            if found.claim.key == key:
-                return found
+        for one in self.findings:
+            if one.claim.key == key:
+                return one
         raise InputError(f"{self.study}: there is no claim {key!r} in this result.")
 
     def data(self, key: str) -> Mapping[str, Any]:
@@ -90,7 +90,7 @@ class StudyResult:
                 "hardware": self.provenance.hardware,
                 "code": self.provenance.code,
             },
-            "findings": [_finding_to_json(found) for found in self.findings],
+            "findings": [_finding_to_json(finding) for finding in self.findings],
         }
 
 
@@ -103,11 +103,11 @@ def result_from_json(data: Mapping[str, Any]) -> StudyResult:
     try:
         findings = tuple(
             Finding(
-                claim=_claim_from_json(found["claim"]),
-                outcome=outcome_from_json(found),
-                seconds=float(found["seconds"]),
+                claim=_claim_from_json(finding["claim"]),
+                outcome=outcome_from_json(finding),
+                seconds=float(finding["seconds"]),
             )
-            for found in data["findings"]
+            for finding in data["findings"]
         )
         simple = {f.name: data[f.name] for f in fields(StudyResult)[:7]}
         return StudyResult(
@@ -125,15 +125,15 @@ def result_from_json(data: Mapping[str, Any]) -> StudyResult:
         ) from error
 
 
-def _finding_to_json(found: Finding) -> dict[str, Any]:
-    claim = {f.name: getattr(found.claim, f.name) for f in fields(Claim)}
+def _finding_to_json(finding: Finding) -> dict[str, Any]:
+    claim = {f.name: getattr(finding.claim, f.name) for f in fields(Claim)}
     return {
         "claim": {k: v.value if isinstance(v, Enum) else v for k, v in claim.items()},
-        "verdict": found.verdict.value,
-        "reason": found.reason,
-        "control_failed": found.control_failed,
-        "seconds": found.seconds,
-        **outcome_to_json(found.outcome),
+        "verdict": finding.verdict.value,
+        "reason": finding.reason,
+        "control_failed": finding.control_failed,
+        "seconds": finding.seconds,
+        **outcome_to_json(finding.outcome),
     }
 
 

@@ -79,19 +79,19 @@ def number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def interval(found: "Estimate") -> str:
+def interval(estimate: "Estimate") -> str:
     """Return a number with its interval, in brackets where there is one."""
-    if found.low == found.high:
-        return number(found.value)
-    return f"{number(found.value)} [{number(found.low)}, {number(found.high)}]"
+    if estimate.low == estimate.high:
+        return number(estimate.value)
+    return f"{number(estimate.value)} [{number(estimate.low)}, {number(estimate.high)}]"
 
 
 def result_view(result: "StudyResult") -> "Iterator[RenderableType]":
     """Yield the findings and the verdict."""
     yield Text(f"{result.title} ({result.paper})", style="bold")
     yield Text(f"scale {result.scale}, {result.seeds} seeds, {result.seconds:.0f} s of measuring\n")
-    for found in result.findings:
-        yield _finding(found)
+    for finding in result.findings:
+        yield _finding(finding)
     line = Text("\nverdict on the paper: ", style="bold")
     line.append(result.verdict.value, style=STYLES.get(result.verdict.value, ""))
     yield line
@@ -102,22 +102,22 @@ def result_view(result: "StudyResult") -> "Iterator[RenderableType]":
     yield Text(f"Not shown by a pass: {result.gap}", style="dim")
 
 
-def _finding(found: "Finding") -> Table:
+def _finding(finding: "Finding") -> Table:
     table = _grid(widths=(10, None))
-    claim, verdict = found.claim, found.verdict.value
+    claim, verdict = finding.claim, finding.verdict.value
     head = Text(verdict, style=f"bold {STYLES.get(verdict, '')}")
     head.append(f"  {claim.text}", style="not bold default")
     table.add_row(Text(f"{claim.key} {'core' if claim.core else 'side'}"), head)
-    result, control = found.outcome.result, found.outcome.control
+    result, control = finding.outcome.result, finding.outcome.control
     if result is not None:
         words = f"{interval(result)}, wanted {claim.wanted} ({result.how})"
         table.add_row("", Text(words, style="dim"))
     if control is not None:
-        failed = "failed, as it must" if found.control_failed else "DID NOT FAIL"
-        style = "dim" if found.control_failed else "bold red"
+        failed = "failed, as it must" if finding.control_failed else "DID NOT FAIL"
+        style = "dim" if finding.control_failed else "bold red"
         table.add_row("", Text(f"control: {interval(control)}, {failed}: {claim.control}", style))
-    for name, why in found.outcome.data.get("missing", {}).items():
+    for name, why in finding.outcome.data.get("missing", {}).items():
         table.add_row("", Text(f"left out: {name}: {why}", style="yellow"))
-    if found.reason:
-        table.add_row("", Text(found.reason, style="yellow"))
+    if finding.reason:
+        table.add_row("", Text(finding.reason, style="yellow"))
     return table

@@ -90,8 +90,8 @@ def _picture(bench: Bench) -> dict[str, Any]:
 
 def _turned(problems: Problems, w: Tensor) -> list[list[float]]:
     """Return W z for every sample: tokens are scored by their inner product with it."""
-    found: list[list[float]] = (problems.queries @ w.transpose(1, 2))[0].tolist()
-    return found
+    turned: list[list[float]] = (problems.queries @ w.transpose(1, 2))[0].tolist()
+    return turned
 
 
 # --- claim 4: which tokens -------------------------------------------------------------------
@@ -102,7 +102,7 @@ def picks_best(bench: Bench) -> Outcome:
     runs = runs_of(bench)
     best, other = runs.problems.optimal(), runs.problems.optimal(runs.redrawn)
     chosen = {kind: selected(runs.problems, runs.paths[kind].end) for kind in KINDS}
-    right = {kind: int((found == best).sum()) for kind, found in chosen.items()}
+    right = {kind: int((tokens == best).sum()) for kind, tokens in chosen.items()}
     return Outcome(
         result=estimate.share(right["plain"], best.numel(), of="samples"),
         control=estimate.share(int((chosen["plain"] == other).sum()), best.numel(), of="samples"),
@@ -113,8 +113,8 @@ def picks_best(bench: Bench) -> Outcome:
 def descend_job(job: tuple[Problems, list[Tensor], Descent]) -> tuple[int, int]:
     """Return how many samples select their best token after descent, and how many there are."""
     problems, beginning, how = job
-    found = selected(problems, descend(problems, beginning, how).end) == problems.optimal()
-    return int(found.sum()), found.numel()
+    is_best = selected(problems, descend(problems, beginning, how).end) == problems.optimal()
+    return int(is_best.sum()), is_best.numel()
 
 
 def wider_is_better(bench: Bench) -> Outcome:
@@ -131,8 +131,8 @@ def wider_is_better(bench: Bench) -> Outcome:
             beginning = start_all(bench, name, problems, factored=factored)
             how = Descent(steps=bench.pick(300, STEPS, STEPS), factored=factored)
             jobs.append((problems, beginning, how))
-    found = bench.map(descend_job, jobs)
-    counts = {kind: found[k * len(WIDTHS) :][: len(WIDTHS)] for k, kind in enumerate(KINDS)}
+    results = bench.map(descend_job, jobs)
+    counts = {kind: results[k * len(WIDTHS) :][: len(WIDTHS)] for k, kind in enumerate(KINDS)}
     rows = counts["plain"]
     return Outcome(
         result=estimate.largest(drops(rows), of="steps in width"),
@@ -150,12 +150,12 @@ def drops(counts: list[tuple[int, int]]) -> list[float]:
     >>> [round(x, 2) for x in drops([(50, 100), (50, 100), (40, 100)])]
     [0.0, 1.43]
     """
-    found = []
+    falls = []
     for (a, n), (b, m) in pairwise(counts):
         p, q = a / n, b / m
         error = math.sqrt(p * (1 - p) / n + q * (1 - q) / m)
-        found.append((p - q) / error if error else 0.0)
-    return found
+        falls.append((p - q) / error if error else 0.0)
+    return falls
 
 
 # --- claim 6: order --------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def drops(counts: list[tuple[int, int]]) -> list[float]:
 def order_is_nothing(bench: Bench) -> Outcome:
     """6a: by how much W moves when tokens are permuted within samples, relative; largest.
 
-    Control: one token of each sample goes to the next sample. K Qᵀ is told beside it: where the
+    Control: one token of each sample goes to the next sample. K Qᵀ is reported beside it: where the
     penalty holds its length, steps swing to and fro and let rounding grow.
     """
     runs = runs_of(bench)

@@ -55,10 +55,10 @@ def converges(bench: Bench, *, kind: str) -> Outcome:
     """
     if margin.missing():
         return Outcome(obstacle=margin.missing())
-    runs, found = runs_of(bench), solved(bench)
+    runs, solutions = runs_of(bench), solved(bench)
     end = runs.paths[kind].end
-    own, other = (cosine(end, found.matrices[kind, n]) for n in (OWN[kind], OTHER[kind]))
-    wrong = [cosine(end, found.matrices["redrawn", n]) for n in (OWN[kind], OTHER[kind])]
+    own, other = (cosine(end, solutions.matrices[kind, n]) for n in (OWN[kind], OTHER[kind]))
+    wrong = [cosine(end, solutions.matrices["redrawn", n]) for n in (OWN[kind], OTHER[kind])]
     return Outcome(
         result=_share(_close(own, other)),
         control=_share(_close(*wrong)),
@@ -66,7 +66,7 @@ def converges(bench: Bench, *, kind: str) -> Outcome:
             "own": _rounded(own),
             "other": _rounded(other),
             "redrawn": _rounded(wrong[0]),
-            "random": _rounded(cosine(_noise(bench, end), found.matrices[kind, OWN[kind]])),
+            "random": _rounded(cosine(_noise(bench, end), solutions.matrices[kind, OWN[kind]])),
             "curves": _curves(bench, kind),
             "spectra": _spectra(bench, kind),
             "steps": list(runs.paths[kind].steps),
@@ -85,10 +85,10 @@ def _rounded(values: Float[Tensor, " problem"]) -> list[float]:
 
 def _curves(bench: Bench, kind: str) -> dict[str, dict[str, list[float]]]:
     """Return cosines along the path with the final solutions, mean and deviation over runs."""
-    path, found = runs_of(bench).paths[kind], solved(bench)
+    path, solutions = runs_of(bench).paths[kind], solved(bench)
     curves = {}
     for norm in Norm:
-        rows = torch.stack([cosine(w, found.matrices[kind, norm]) for w in path.matrices])
+        rows = torch.stack([cosine(w, solutions.matrices[kind, norm]) for w in path.matrices])
         curves[norm.value] = {"mean": _rounded(rows.mean(1)), "sd": _rounded(rows.std(1))}
     return curves
 
@@ -106,9 +106,9 @@ def wrong_labels(bench: Bench) -> Outcome:
     """1b: cosine with the solution for redrawn labels; control: the own labels."""
     if margin.missing():
         return Outcome(obstacle=margin.missing())
-    runs, found = runs_of(bench), solved(bench)
+    runs, solutions = runs_of(bench), solved(bench)
     end = runs.paths["plain"].end
-    wrong, own = (cosine(end, found.matrices[n, Norm.FROBENIUS]) for n in ("redrawn", "plain"))
+    wrong, own = (cosine(end, solutions.matrices[n, Norm.FROBENIUS]) for n in ("redrawn", "plain"))
     return Outcome(
         result=estimate.mean(by_seed(bench, wrong)), control=estimate.mean(by_seed(bench, own))
     )
@@ -131,12 +131,12 @@ def unnormalised(bench: Bench) -> Outcome:
         beginning = start_all(bench, f"start {kind}", problems, factored=factored)
         end = descend(problems, beginning, how).end
         bench.step(0.2 + 0.2 * factored)
-        found = solve_all(bench, problems, {kind: selected(problems, end)})
-        own, other = (cosine(end, found.matrices[kind, n]) for n in (OWN[kind], OTHER[kind]))
+        solutions = solve_all(bench, problems, {kind: selected(problems, end)})
+        own, other = (cosine(end, solutions.matrices[kind, n]) for n in (OWN[kind], OTHER[kind]))
         nearer.append(own > other)
         noise = _noise(bench, end)
         own_noise, other_noise = (
-            cosine(noise, found.matrices[kind, n]) for n in (OWN[kind], OTHER[kind])
+            cosine(noise, solutions.matrices[kind, n]) for n in (OWN[kind], OTHER[kind])
         )
         control.append(own_noise > other_noise)
         data[kind] = {"own": _rounded(own), "other": _rounded(other)}
@@ -172,9 +172,9 @@ def lower_rank(bench: Bench) -> Outcome:
     """
     if margin.missing():
         return Outcome(obstacle=margin.missing())
-    found = solved(bench)
+    solutions = solved(bench)
     nuclear, frobenius = (
-        torch.cat([found.matrices[kind, norm] for kind in KINDS])
+        torch.cat([solutions.matrices[kind, norm] for kind in KINDS])
         for norm in (Norm.NUCLEAR, Norm.FROBENIUS)
     )
     noise = _noise(bench, nuclear)
@@ -192,16 +192,16 @@ def optimal(bench: Bench) -> Outcome:
     """5b: largest duality gap of all solutions; control: the solutions of the other norm."""
     if margin.missing():
         return Outcome(obstacle=margin.missing())
-    runs, found = runs_of(bench), solved(bench)
+    runs, solutions = runs_of(bench), solved(bench)
     chosen = selected(runs.problems, runs.paths["plain"].end)
     swapped = []
     for k in range(len(bench.seeds)):
         for norm, other in ((Norm.FROBENIUS, Norm.NUCLEAR), (Norm.NUCLEAR, Norm.FROBENIUS)):
-            w = found.matrices["plain", other][k].numpy()
+            w = solutions.matrices["plain", other][k].numpy()
             sample = runs.problems.tokens[k], runs.problems.queries[k], chosen[k]
             swapped.append(margin.gap_of(w, *sample, norm=norm))
     return Outcome(
-        result=estimate.largest(found.gaps, of="solutions"),
+        result=estimate.largest(solutions.gaps, of="solutions"),
         control=estimate.smallest(swapped, of="solutions"),
     )
 
@@ -213,7 +213,7 @@ def classifier_agrees(bench: Bench) -> Outcome:
     """
     if margin.missing():
         return Outcome(obstacle=margin.missing())
-    runs, found = runs_of(bench), solved(bench)
+    runs, solutions = runs_of(bench), solved(bench)
     chosen = selected(runs.problems, runs.paths["plain"].end)
     theirs = torch.stack(
         [
@@ -223,7 +223,7 @@ def classifier_agrees(bench: Bench) -> Outcome:
             for k in range(len(runs.problems))
         ]
     )
-    apart = {norm: 1 - cosine(theirs, found.matrices["plain", norm]) for norm in Norm}
+    apart = {norm: 1 - cosine(theirs, solutions.matrices["plain", norm]) for norm in Norm}
     return Outcome(
         result=estimate.largest(apart[Norm.FROBENIUS].tolist(), of="problems"),
         control=estimate.smallest(apart[Norm.NUCLEAR].tolist(), of="problems"),

@@ -30,12 +30,12 @@ NORMS = {"frobenius": (BLUE, "least Frobenius norm"), "nuclear": (ORANGE, "least
 
 def figures(result: StudyResult) -> tuple[Figure, ...]:
     """Return all figures that the result has data for."""
-    found = [selection(result)]
+    drawn = [selection(result)]
     if result.data("3a")["picture"]["rays"]:
-        found.append(plane(result))
+        drawn.append(plane(result))
     if result.data("1a") and result.data("2a"):
-        found = [directions(result), spectra(result), *found]
-    return tuple(found)
+        drawn = [directions(result), spectra(result), *drawn]
+    return tuple(drawn)
 
 
 # --- directions ------------------------------------------------------------------------------
@@ -232,15 +232,15 @@ def selection(result: StudyResult) -> Figure:
 def _by_width(data: Mapping[str, Any]) -> Panel:
     layers: list[Layer] = []
     for kind, colour, shift in (("plain", BLUE, 0.98), ("factored", ORANGE, 1.02)):
-        found = [share(right, n, of="samples") for right, n in data["counts"][kind]]
+        shares = [share(right, n, of="samples") for right, n in data["counts"][kind]]
         x = [width * shift for width in data["widths"]]
-        layers.append(Curve(x=x, y=[f.value for f in found], colour=colour, opacity=0.5))
+        layers.append(Curve(x=x, y=[f.value for f in shares], colour=colour, opacity=0.5))
         layers.append(
             Points(
                 x=x,
-                y=[f.value for f in found],
-                low=[f.low for f in found],
-                high=[f.high for f in found],
+                y=[f.value for f in shares],
+                low=[f.low for f in shares],
+                high=[f.high for f in shares],
                 colour=colour,
                 label=KINDS[kind],
             )

@@ -86,10 +86,10 @@ def solve(
             f"no matrix separates the {len(chosen)} chosen tokens from the others; choose tokens "
             "that some matrix selects, or wider tokens."
         )
-    found = np.asarray(w.value)
+    solution = np.asarray(w.value)
     bound = lower_bound(features, np.asarray(separated[0].dual_value), norm=norm)
-    worst = float((features * found).sum(axis=(1, 2)).min())
-    return Solution(w=found @ basis.T, gap=size_of(found, norm) / worst / bound - 1)
+    worst = float((features * solution).sum(axis=(1, 2)).min())
+    return Solution(w=solution @ basis.T, gap=size_of(solution, norm) / worst / bound - 1)
 
 
 def size_of(w: Float[ndarray, "d_model rank"], norm: Norm) -> float:
@@ -162,10 +162,10 @@ def _features(
 ) -> Float[ndarray, "constraint d_model rank"]:
     """Return (x_a - x_t) zᵀ for every sample and every token but the selected one."""
     x = tokens.numpy()
-    found = [
+    rows = [
         np.outer(x[i, a] - x[i, t], queries[i])
         for i, a in enumerate(chosen.tolist())
         for t in range(x.shape[1])
         if t != a
     ]
-    return np.stack(found)
+    return np.stack(rows)

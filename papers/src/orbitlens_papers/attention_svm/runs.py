@@ -94,10 +94,10 @@ def _other_labels(bench: Bench, problems: Problems) -> Tensor:
     """Return labels drawn anew, again where all came out as they were."""
     generator = bench.generator("redrawn labels", bench.seeds[0])
     shape = (len(problems), problems.labels.shape[1])
-    found = draw_labels(shape, generator)
-    while (same := (found == problems.labels).all(dim=1)).any():
-        found = torch.where(same[:, None], draw_labels(shape, generator), found)
-    return found
+    labels = draw_labels(shape, generator)
+    while (same := (labels == problems.labels).all(dim=1)).any():
+        labels = torch.where(same[:, None], draw_labels(shape, generator), labels)
+    return labels
 
 
 # --- solutions -------------------------------------------------------------------------------
@@ -123,14 +123,14 @@ class Solved:
 def solve_selection(selection: Selection) -> dict[tuple[str, Norm], margin.Solution]:
     """Return both solutions for every choice; a choice that came before is not solved again."""
     known: dict[tuple[tuple[int, ...], Norm], margin.Solution] = {}
-    found = {}
+    solutions = {}
     for name, chosen in selection.chosen.items():
         for norm in Norm:
             key = (tuple(chosen.tolist()), norm)
             if key not in known:
                 known[key] = margin.solve(selection.tokens, selection.queries, chosen, norm=norm)
-            found[name, norm] = known[key]
-    return found
+            solutions[name, norm] = known[key]
+    return solutions
 
 
 def solved(bench: Bench) -> Solved:
@@ -155,11 +155,11 @@ def solve_all(bench: Bench, problems: Problems, choices: Mapping[str, Tensor]) -
         )
         for k in range(len(problems))
     ]
-    found = bench.map(solve_selection, selections)
+    solutions = bench.map(solve_selection, selections)
     keys = [(name, norm) for name in choices for norm in Norm]
     return Solved(
         matrices={
-            key: torch.stack([torch.from_numpy(one[key].w) for one in found]) for key in keys
+            key: torch.stack([torch.from_numpy(one[key].w) for one in solutions]) for key in keys
         },
-        gaps=tuple(one[key].gap for one in found for key in keys),
+        gaps=tuple(one[key].gap for one in solutions for key in keys),
     )

@@ -48,13 +48,13 @@ def spread(p: Float[Tensor, " tokens"]) -> float:
 def small_angles(bench: Bench) -> Outcome:
     """6a: share of |p| at other places than the last, the least of mu >= 50; control: mu = 1."""
     n_steps = bench.pick(500, 5000, 50_000)
-    found = {mu: place_weights(float(mu), n_steps) for mu in SLOWNESS}
-    spreads = [spread(p) for mu, (p, _) in found.items() if mu > 1]
+    weights = {mu: place_weights(float(mu), n_steps) for mu in SLOWNESS}
+    spreads = [spread(p) for mu, (p, _) in weights.items() if mu > 1]
     return Outcome(
         result=estimate.smallest(spreads, of="ranges of angles"),
-        control=estimate.largest([spread(found[1][0])], of="ranges of angles"),
+        control=estimate.largest([spread(weights[1][0])], of="ranges of angles"),
         data={
-            "weights": {str(mu): p.tolist() for mu, (p, _) in found.items()},
-            "losses": {str(mu): loss for mu, (_, loss) in found.items()},
+            "weights": {str(mu): p.tolist() for mu, (p, _) in weights.items()},
+            "losses": {str(mu): loss for mu, (_, loss) in weights.items()},
         },
     )

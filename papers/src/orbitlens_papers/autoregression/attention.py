@@ -1,7 +1,7 @@
 """Linear attention with diagonal heads on powers of eigenvalues, and its exact expected loss.
 
 Enters: eigenvalues, heads A and B, weights p of places. Leaves: predictions and losses. Tokens are
-s_t = lambda^t by coordinates, t = 1 ... T; with C = B^T A the model foretells s_{T+1} by
+s_t = lambda^t by coordinates, t = 1 ... T; with C = B^T A the model predicts s_{T+1} by
 
     out_i = sum_t p_t (sum_k C_ik conj(s_{T-1,k}) s_{t,k}) s_{t,i}.
 
@@ -29,7 +29,7 @@ class Spectrum(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What is foretold from what."""
+    """What is predicted from what."""
 
     spectrum: Spectrum
     d: int  # coordinates
@@ -105,8 +105,8 @@ def expected_loss(
     values = one.expand(runs, terms.n_orders, one.shape[-1]).flatten(1)
     targets = -torch.ones(runs, terms.n_orders * d, dtype=c.dtype)
     empty = torch.zeros(runs, terms.n, dtype=c.dtype)
-    found = empty.index_add(1, terms.ids, torch.cat([values, targets], dim=1))
-    return found.square().sum(dim=1) / (terms.n_orders * d)
+    sums = empty.index_add(1, terms.ids, torch.cat([values, targets], dim=1))
+    return sums.square().sum(dim=1) / (terms.n_orders * d)
 
 
 def eigenvalues(setting: Setting, n: int, generator: torch.Generator) -> Complex[Tensor, "n d"]:
@@ -122,7 +122,7 @@ def predictions(
     p: Float[Tensor, " tokens"],
     order: Int[Tensor, " tokens"],
 ) -> Complex[Tensor, "n d"]:
-    """Return what the model foretells, computed token by token as it is defined."""
+    """Return what the model predicts, computed token by token as it is defined."""
     tokens = values[:, None, :] ** order[None, :, None]
     query = tokens[:, -2]
     scores = torch.einsum("ik,nk,ntk->nti", c.to(tokens.dtype), query.conj(), tokens)

@@ -235,26 +235,26 @@ def direction(bench: Bench, *, kind: str, what: str) -> Outcome:
 
     `what` is "aligned" or, as trained, "cosine".
     """
-    found = runs(bench)
+    by_name = runs(bench)
     outcome = Outcome(
-        result=estimate.mean(_over(found, kind, what, least=True)),
-        control=estimate.mean(_over(found, kind, what, least=False, broken=True)),
+        result=estimate.mean(_over(by_name, kind, what, least=True)),
+        control=estimate.mean(_over(by_name, kind, what, least=False, broken=True)),
         data={
-            "runs": {name: [_short(run) for run in rows] for name, rows in found.items()},
+            "runs": {name: [_short(run) for run in rows] for name, rows in by_name.items()},
             "by_length": by_length(bench),
         }
         if (kind, what) == ("structured", "aligned")
-        else {"settings": {s: [run[what] for run in found[_name(s, kind)]] for s in SETTINGS}},
+        else {"settings": {s: [run[what] for run in by_name[_name(s, kind)]] for s in SETTINGS}},
     )
     return judged(bench, outcome)
 
 
 def error(bench: Bench, *, kind: str, both_sides: bool) -> Outcome:
     """5b, 5d, 5e: error over that of the gradient step, or its distance from 1."""
-    found = runs(bench)
+    by_name = runs(bench)
 
     def number(name: str) -> list[float]:
-        ratios = [run["mse"] / run["step_mse"] for run in found[name]]
+        ratios = [run["mse"] / run["step_mse"] for run in by_name[name]]
         return [abs(ratio - 1.0) for ratio in ratios] if both_sides else ratios
 
     own = [number(_name(setting, kind)) for setting in SETTINGS]
@@ -267,9 +267,9 @@ def error(bench: Bench, *, kind: str, both_sides: bool) -> Outcome:
     return judged(bench, outcome)
 
 
-def _over(found: Runs, kind: str, what: str, *, least: bool, broken: bool = False) -> list[float]:
+def _over(by_name: Runs, kind: str, what: str, *, least: bool, broken: bool = False) -> list[float]:
     columns = [
-        [run[what] for run in found[_name(setting, kind, broken=broken)]] for setting in SETTINGS
+        [run[what] for run in by_name[_name(setting, kind, broken=broken)]] for setting in SETTINGS
     ]
     return [(min if least else max)(pair) for pair in zip(*columns, strict=True)]
 

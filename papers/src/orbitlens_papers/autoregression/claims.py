@@ -13,7 +13,7 @@ THOUSANDTH = "a thousandth: zero up to the end of training"
 CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="1a",
-        text="With as many heads as coordinates, one layer of diagonal linear attention foretells "
+        text="With as many heads as coordinates, one layer of diagonal linear attention predicts "
         "s_{T+1} exactly for unitary W.",
         source=PAPER,
         measured="squared error per coordinate on fresh sequences, trained on the exact loss and "

@@ -48,13 +48,13 @@ def solutions(result: StudyResult) -> Figure:
     """Draw the map C, the overlap of heads and the weights of places, for both kinds of W."""
     data = result.data("1a")
     panels = []
-    for label, found in data["examples"].items():
-        n_heads = len(found["a"])
-        scaled = [[found["p"][-1] * value for value in row] for row in found["c"]]
+    for label, solution in data["examples"].items():
+        n_heads = len(solution["a"])
+        scaled = [[solution["p"][-1] * value for value in row] for row in solution["c"]]
         panels += [
             _table(scaled, f"{label}: C · p_T", "coordinate k", "coordinate i"),
-            _table(_overlaps(found), f"overlap of {n_heads} heads", "B of head", "A of head"),
-            _weights(found["p"]),
+            _table(_overlaps(solution), f"overlap of {n_heads} heads", "B of head", "A of head"),
+            _weights(solution["p"]),
         ]
     return Figure(
         name=f"{NAME}-solutions",
@@ -69,9 +69,12 @@ def solutions(result: StudyResult) -> Figure:
     )
 
 
-def _overlaps(found: Mapping[str, Any]) -> list[list[float]]:
+def _overlaps(solution: Mapping[str, Any]) -> list[list[float]]:
     """Return A_g . B_h over the mean of A_h . B_h."""
-    gram = [[sum(x * y for x, y in zip(a, b, strict=True)) for b in found["b"]] for a in found["a"]]
+    gram = [
+        [sum(x * y for x, y in zip(a, b, strict=True)) for b in solution["b"]]
+        for a in solution["a"]
+    ]
     own = sum(gram[k][k] for k in range(len(gram))) / len(gram)
     return [[value / own for value in row] for row in gram]
 
@@ -163,14 +166,14 @@ def _theory(x: Sequence[float], y: Sequence[float], label: str, colour: str = GR
 
 
 def _starts(result: StudyResult) -> Panel:
-    found = result.data("4a")["starts"]
+    by_heads = result.data("4a")["starts"]
     shares = []
-    for seeds in found.values():
+    for seeds in by_heads.values():
         flat = [loss for starts in seeds for loss in starts]
         shares.append(sum(loss < ZERO for loss in flat) / len(flat))
     bars: list[Layer] = [
         Curve(x=[float(name)] * 2, y=[0.0, share], colour=ORANGE, width=14.0)
-        for name, share in zip(found, shares, strict=True)
+        for name, share in zip(by_heads, shares, strict=True)
     ]
     return Panel(
         layers=bars,
@@ -178,8 +181,8 @@ def _starts(result: StudyResult) -> Panel:
         x_label="heads H",
         y_label="share that reaches zero loss",
         y_range=(0.0, 1.05),
-        x_ticks=[(float(name), name) for name in found],
-        x_range=(0.5, len(found) + 0.5),
+        x_ticks=[(float(name), name) for name in by_heads],
+        x_range=(0.5, len(by_heads) + 0.5),
     )
 
 
@@ -310,9 +313,9 @@ def gradient_step(result: StudyResult) -> Figure:
     errors: list[Layer] = [Level(at=1.0)]
     cosines: list[Layer] = [Level(at=1.0)]
     for shift, (kind, colour) in zip((-0.18, 0.18), KINDS, strict=True):
-        found = [data["runs"][f"{setting}, {kind}"] for setting in settings]
-        xs = [x for k, runs in enumerate(found) for x in _beside(k + shift, len(runs), 0.05)]
-        flat = [run for runs in found for run in runs]
+        by_setting = [data["runs"][f"{setting}, {kind}"] for setting in settings]
+        xs = [x for k, runs in enumerate(by_setting) for x in _beside(k + shift, len(runs), 0.05)]
+        flat = [run for runs in by_setting for run in runs]
         ratios = [run["mse"] / run["step_mse"] for run in flat]
         errors.append(Points(x=xs, y=ratios, colour=colour, label=kind, size=6.5))
         if kind == "structured":

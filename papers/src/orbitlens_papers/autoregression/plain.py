@@ -130,9 +130,9 @@ def _blocks(solution: Solution) -> list[tuple[float, float]]:
 
 def reaches_zero(bench: Bench) -> Outcome:
     """1a: loss with d heads, however trained; control: all places weigh the same."""
-    found = all_solutions(bench)
+    solutions = all_solutions(bench)
     d, n_tokens = size(bench)
-    losses = [s["sampled"] for name in (_full(bench), "sampled") for s in found[name]]
+    losses = [s["sampled"] for name in (_full(bench), "sampled") for s in solutions[name]]
     keys = {"unitary": _full(bench), "orthogonal": f"pairs {d // 2}"}
     return Outcome(
         result=estimate.largest(losses, of="models"),
@@ -140,8 +140,8 @@ def reaches_zero(bench: Bench) -> Outcome:
         data={
             "d": d,
             "n_tokens": n_tokens,
-            "sampled_training": [s["sampled"] for s in found["sampled"]],
-            "examples": {label: found[name][0] for label, name in keys.items()},
+            "sampled_training": [s["sampled"] for s in solutions["sampled"]],
+            "examples": {label: solutions[name][0] for label, name in keys.items()},
         },
     )
 
@@ -257,10 +257,10 @@ def half_is_needed(bench: Bench) -> Outcome:
 def half_rule(bench: Bench) -> Outcome:
     """4c: distance from the trigonometric rule, d/2 <= H < d; control: H = d."""
     d, _ = size(bench)
-    found = [s for h in range(d // 2, d) for s in _pairs(bench, h)]
+    solutions = [s for h in range(d // 2, d) for s in _pairs(bench, h)]
     full = _pairs(bench, d)
     return Outcome(
-        result=estimate.largest([trigonometric_gap(s) for s in found], of="models"),
+        result=estimate.largest([trigonometric_gap(s) for s in solutions], of="models"),
         control=estimate.largest([trigonometric_gap(s) for s in full], of="models"),
         data={
             "ratios": {

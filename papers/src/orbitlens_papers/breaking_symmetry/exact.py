@@ -73,11 +73,11 @@ def defect(kind: Kind, bench: Bench, seed: int, *, n_tokens: int = N_TOKENS) -> 
 
 def defects(kinds: list[Kind], bench: Bench) -> list[float]:
     """Return the defects of all kinds over all seeds."""
-    found = []
+    values = []
     for number, kind in enumerate(kinds):
-        found += [defect(kind, bench, seed) for seed in bench.seeds]
+        values += [defect(kind, bench, seed) for seed in bench.seeds]
         bench.step((number + 1) / len(kinds))
-    return found
+    return values
 
 
 def _depths(bench: Bench) -> tuple[int, ...]:
@@ -91,10 +91,10 @@ def full_is_blind(bench: Bench) -> Outcome:
         for n in _depths(bench)
         for residual in ("all", "none", "attention", "mlp")
     ]
-    found = defects(kinds, bench)
+    values = defects(kinds, bench)
     control = defects([Kind(mask="causal")], bench)
     return Outcome(
-        result=estimate.largest(found, of="models"),
+        result=estimate.largest(values, of="models"),
         control=estimate.smallest(control, of="models"),
         data={"table": two_by_two(bench)},
     )
@@ -107,14 +107,14 @@ def two_by_two(bench: Bench) -> list[dict[str, float | str]]:
         for mask in ("full", "causal"):
             for layers in (1, 2):
                 kind = Kind(position=position, mask=mask, layers=layers)
-                found = [defect(kind, bench, seed) for seed in bench.seeds]
+                values = [defect(kind, bench, seed) for seed in bench.seeds]
                 rows.append(
                     {
                         "position": position,
                         "mask": mask,
                         "layers": layers,
-                        "smallest": min(found),
-                        "largest": max(found),
+                        "smallest": min(values),
+                        "largest": max(values),
                     }
                 )
     return rows
@@ -122,10 +122,10 @@ def two_by_two(bench: Bench) -> list[dict[str, float | str]]:
 
 def encoding_breaks(bench: Bench) -> Outcome:
     """2a: full mask, each encoding: the smallest defect; control: no encoding."""
-    found = defects([Kind(position=name, layers=1) for name in ENCODINGS], bench)
+    values = defects([Kind(position=name, layers=1) for name in ENCODINGS], bench)
     control = defects([Kind(layers=1)], bench)
     return Outcome(
-        result=estimate.smallest(found, of="models"),
+        result=estimate.smallest(values, of="models"),
         control=estimate.largest(control, of="models"),
     )
 
@@ -133,10 +133,10 @@ def encoding_breaks(bench: Bench) -> Outcome:
 def mask_breaks(bench: Bench) -> Outcome:
     """2b: causal mask, no encoding, two layers or more; control: one layer."""
     depths = [n for n in _depths(bench) if n > 1]
-    found = defects([Kind(mask="causal", layers=n) for n in depths], bench)
+    values = defects([Kind(mask="causal", layers=n) for n in depths], bench)
     control = defects([Kind(mask="causal", layers=1)], bench)
     return Outcome(
-        result=estimate.smallest(found, of="models"),
+        result=estimate.smallest(values, of="models"),
         control=estimate.largest(control, of="models"),
         data={"counterexample": smallest_counterexample()},
     )
@@ -157,10 +157,10 @@ def one_causal_layer_is_blind(bench: Bench) -> Outcome:
 
 def without_residuals(bench: Bench) -> Outcome:
     """2d: two causal layers without any residual connection; control: one layer."""
-    found = defects([Kind(mask="causal", residual="none")], bench)
+    values = defects([Kind(mask="causal", residual="none")], bench)
     control = defects([Kind(mask="causal", residual="none", layers=1)], bench)
     return Outcome(
-        result=estimate.smallest(found, of="models"),
+        result=estimate.smallest(values, of="models"),
         control=estimate.largest(control, of="models"),
     )
 

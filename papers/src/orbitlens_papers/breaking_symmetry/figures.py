@@ -51,7 +51,7 @@ def two_by_two(result: StudyResult) -> Figure:
     columns = [("full", 1), ("full", 2), ("causal", 1), ("causal", 2)]
     values, texts = [], []
     for position in encodings:
-        found = [
+        changes = [
             next(
                 row["largest"]
                 for row in rows
@@ -59,8 +59,8 @@ def two_by_two(result: StudyResult) -> Figure:
             )
             for column in columns
         ]
-        values.append([max(-16.0, math.log10(max(value, 1e-16))) for value in found])
-        texts.append([_size(value) for value in found])
+        values.append([max(-16.0, math.log10(max(value, 1e-16))) for value in changes])
+        texts.append([_size(value) for value in changes])
     heat = Heat(
         values=values,
         x_names=[_column(*column) for column in columns],
@@ -94,10 +94,10 @@ def _size(value: float) -> str:
 
 
 def _counterexample(result: StudyResult) -> Panel:
-    found = result.data("2b")["counterexample"]["rows"]
-    values = [[abs(row["output"] - row["swapped"])] for row in found]
-    texts = [[f"{row['output']:.4f}\n{row['swapped']:.4f}"] for row in found]
-    names = [_column(row["mask"], row["layers"]) for row in found]
+    rows = result.data("2b")["counterexample"]["rows"]
+    values = [[abs(row["output"] - row["swapped"])] for row in rows]
+    texts = [[f"{row['output']:.4f}\n{row['swapped']:.4f}"] for row in rows]
+    names = [_column(row["mask"], row["layers"]) for row in rows]
     heat = Heat(
         values=values,
         x_names=["last token out"],
@@ -212,12 +212,12 @@ CELLS = {
 
 def trained_figures(result: StudyResult) -> tuple[Figure, ...]:
     """Return what there is data for."""
-    found = []
+    drawn = []
     if result.data("1b").get("models"):
-        found.append(real_models(result))
+        drawn.append(real_models(result))
     if result.finding("3a").verdict is not Verdict.NOT_TESTABLE:
-        found.append(addition(result))
-    return tuple(found)
+        drawn.append(addition(result))
+    return tuple(drawn)
 
 
 def addition(result: StudyResult) -> Figure:
@@ -257,13 +257,13 @@ def addition(result: StudyResult) -> Figure:
 
 def _learning_curve(curves: Sequence[Mapping[str, Any]], colour: str, label: str) -> Curve:
     columns = list(zip(*(curve["accuracy"] for curve in curves), strict=True))
-    found = [estimate.mean(column) for column in columns]
+    means = [estimate.mean(column) for column in columns]
     few = len(curves) < 3  # two seeds make an interval that says nothing: show both
-    low = [min(c) if few else max(0.0, f.low) for c, f in zip(columns, found, strict=True)]
-    high = [max(c) if few else min(1.0, f.high) for c, f in zip(columns, found, strict=True)]
+    low = [min(c) if few else max(0.0, f.low) for c, f in zip(columns, means, strict=True)]
+    high = [max(c) if few else min(1.0, f.high) for c, f in zip(columns, means, strict=True)]
     return Curve(
         x=[0.0, *curves[0]["step"]],
-        y=[0.0, *(f.value for f in found)],
+        y=[0.0, *(f.value for f in means)],
         low=[0.0, *low],
         high=[0.0, *high],
         colour=colour,
@@ -279,9 +279,9 @@ def _residuals(result: StudyResult) -> Panel:
     rows = [(key, key.partition(", ")[2], estimate.mean(values)) for key, values in scores.items()]
     forest = Forest(
         names=[f"{key.partition(',')[0]} · {names[kept]}" for key, kept, _ in rows],
-        values=[found.value for _, _, found in rows],
-        low=[max(0.0, found.low) for _, _, found in rows],
-        high=[min(1.0, found.high) for _, _, found in rows],
+        values=[mean.value for _, _, mean in rows],
+        low=[max(0.0, mean.low) for _, _, mean in rows],
+        high=[min(1.0, mean.high) for _, _, mean in rows],
         colours=[shades[kept] for _, kept, _ in rows],
     )
     return Panel(

@@ -81,24 +81,24 @@ def long_runs(bench: Bench) -> dict[str, list[Trained]]:
         # Those with an encoding are for comparison only: no claim rests on them.
         places = [(c, s) for c in cells for s in (seeds if c[0] == "none" else seeds[:2])]
         configs = [run_of(bench, position=p, mask=m, seed=s) for (p, m), s in places]
-        found: dict[str, list[Trained]] = {f"{p}, {m}": [] for p, m in cells}
+        by_cell: dict[str, list[Trained]] = {f"{p}, {m}": [] for p, m in cells}
         for ((p, m), _), run in zip(places, train_all(bench, configs), strict=True):
-            found[f"{p}, {m}"].append(run)
-        return found
+            by_cell[f"{p}, {m}"].append(run)
+        return by_cell
 
     return bench.once("addition", make)
 
 
 def _ceiling(bench: Bench) -> float:
-    found = task_of(run_of(bench, position="none", mask="full")).ceiling
-    assert found is not None  # known up to three digits
-    return found.exact_match
+    ceiling = task_of(run_of(bench, position="none", mask="full")).ceiling
+    assert ceiling is not None  # known up to three digits
+    return ceiling.exact_match
 
 
 def mask_is_enough(bench: Bench) -> Outcome:
     """3a: exact match of causal models without encoding; control: full attention."""
     runs = long_runs(bench)
-    scores = {name: [run.result.accuracy for run in found] for name, found in runs.items()}
+    scores = {name: [run.result.accuracy for run in trained] for name, trained in runs.items()}
     outcome = Outcome(
         result=estimate.mean(scores["none, causal"]),
         control=estimate.mean(scores["none, full"]),
@@ -106,7 +106,7 @@ def mask_is_enough(bench: Bench) -> Outcome:
             "scores": scores,
             "ceiling": _ceiling(bench),
             "digits": bench.pick(1, 3, 3),
-            "curves": {name: [_points(run) for run in found] for name, found in runs.items()},
+            "curves": {name: [_points(run) for run in trained] for name, trained in runs.items()},
         },
     )
     return judged(bench, outcome)
@@ -143,11 +143,11 @@ def short_runs(bench: Bench) -> dict[str, list[Trained]]:
         seeds = list(bench.seeds)[: bench.pick(2, 3, 8)]
         encodings = bench.pick(("none",), ("none", "learned"), ENCODINGS)
         places = list(product(encodings, RESIDUALS, seeds))
-        found: dict[str, list[Trained]] = {f"{p}, {r}": [] for p, r, _ in places}
+        by_cell: dict[str, list[Trained]] = {f"{p}, {r}": [] for p, r, _ in places}
         runs = train_all(bench, [short_run(bench, *place) for place in places])
         for (p, r, _), run in zip(places, runs, strict=True):
-            found[f"{p}, {r}"].append(run)
-        return found
+            by_cell[f"{p}, {r}"].append(run)
+        return by_cell
 
     return bench.once("residual runs", make)
 
@@ -159,8 +159,8 @@ def right_for_others(run: Trained) -> float:
     wanted = batch.targets[batch.targets != NOT_JUDGED].view(len(batch.targets), -1)
     model = load(run.model).module
     with torch.no_grad():
-        found = model(input_ids=batch.inputs, targets=batch.targets).logits.argmax(dim=-1)
-    return float((found.view_as(wanted) == wanted.roll(1, dims=0)).double().mean())
+        predicted = model(input_ids=batch.inputs, targets=batch.targets).logits.argmax(dim=-1)
+    return float((predicted.view_as(wanted) == wanted.roll(1, dims=0)).double().mean())
 
 
 def _residuals_kept(bench: Bench, kept: str) -> Outcome:
@@ -176,8 +176,8 @@ def _residuals_kept(bench: Bench, kept: str) -> Outcome:
 def residuals_help_learning(bench: Bench) -> Outcome:
     """6b: token accuracy with all residuals less that with none."""
     runs = short_runs(bench)
-    scores = {name: [r.result.token_accuracy for r in found] for name, found in runs.items()}
-    losses = {name: [r.result.loss for r in found] for name, found in runs.items()}
+    scores = {name: [r.result.token_accuracy for r in trained] for name, trained in runs.items()}
+    losses = {name: [r.result.loss for r in trained] for name, trained in runs.items()}
     outcome = replace(_residuals_kept(bench, "none"), data={"scores": scores, "losses": losses})
     return judged(bench, outcome)
 
@@ -221,14 +221,14 @@ def _tables(bench: Bench, run: Trained) -> dict[str, Any]:
 
 def trained_slices(bench: Bench) -> Outcome:
     """5b: lead of the own token in trained models, mean over layers; control: labels shuffled."""
-    found = trained_tables(bench)
-    own = found["none, all"]
+    tables = trained_tables(bench)
+    own = tables["none, all"]
     outcome = Outcome(
         result=estimate.mean([fmean(row["peaks"][1:]) for row in own]),
         control=estimate.mean([row["shuffled"] for row in own]),
         data={
-            "peaks": {name: [row["peaks"] for row in rows] for name, rows in found.items()},
-            "tables": {name: rows[0]["middle"] for name, rows in found.items()},
+            "peaks": {name: [row["peaks"] for row in rows] for name, rows in tables.items()},
+            "tables": {name: rows[0]["middle"] for name, rows in tables.items()},
         },
     )
     return judged(bench, outcome)

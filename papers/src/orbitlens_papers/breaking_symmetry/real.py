@@ -47,16 +47,16 @@ def readings(bench: Bench) -> tuple[list[Reading], dict[str, str]]:
     """Return a reading a model, and the models that could not be read with the reason."""
 
     def make() -> tuple[list[Reading], dict[str, str]]:
-        found, missing = [], {}
+        rows, missing = [], {}
         names = model_names(bench)
         for number, name in enumerate(names):
             opened = load(name)
             try:
-                found.append(_reading(bench, opened))
+                rows.append(_reading(bench, opened))
             except UnknownFamilyError as error:
                 missing[opened.name] = str(error)
             bench.step((number + 1) / len(names))
-        return found, missing
+        return rows, missing
 
     return bench.once("real models", make)
 
@@ -107,10 +107,10 @@ def _first_layer(opened: Model) -> Any:  # noqa: ANN401 - a model of transformer
 
 
 def _outcome(
-    found: Sequence[float], control: Sequence[float], bench: Bench, *, top: bool
+    values: Sequence[float], control: Sequence[float], bench: Bench, *, top: bool
 ) -> Outcome:
     rows, missing = readings(bench)
-    if not found:
+    if not values:
         return Outcome(
             obstacle=NO_MODELS if not rows else "no model can be brought into that state"
         )
@@ -118,7 +118,7 @@ def _outcome(
         (estimate.largest, estimate.smallest) if top else (estimate.smallest, estimate.largest)
     )
     return Outcome(
-        result=first(found, of="models"),
+        result=first(values, of="models"),
         control=second(control, of="models"),
         data={"models": [row.row() for row in rows], "missing": missing},
     )
@@ -136,14 +136,14 @@ def either_breaks(bench: Bench) -> Outcome:
     """2e: with the encoding alone and with the mask alone, the smaller; control: neither."""
     rows, _ = readings(bench)
     reached = [row for row in rows if Cell.NOPE_FULL in row.cells]
-    found = [row.cells[Cell.PE_FULL] for row in reached if row.encoding]
-    found += [row.cells[Cell.NOPE_CAUSAL] for row in reached if row.causal]
-    return _outcome(found, [row.cells[Cell.NOPE_FULL] for row in reached], bench, top=False)
+    values = [row.cells[Cell.PE_FULL] for row in reached if row.encoding]
+    values += [row.cells[Cell.NOPE_CAUSAL] for row in reached if row.causal]
+    return _outcome(values, [row.cells[Cell.NOPE_FULL] for row in reached], bench, top=False)
 
 
 def one_layer_is_blind(bench: Bench) -> Outcome:
     """2f: causal, no encoding, the first layer only; control: all layers."""
     rows, _ = readings(bench)
     reached = [row for row in rows if row.one_layer is not None]
-    found = [row.one_layer for row in reached if row.one_layer is not None]
-    return _outcome(found, [row.cells[Cell.NOPE_CAUSAL] for row in reached], bench, top=True)
+    values = [row.one_layer for row in reached if row.one_layer is not None]
+    return _outcome(values, [row.cells[Cell.NOPE_CAUSAL] for row in reached], bench, top=True)

@@ -48,8 +48,8 @@ def random_inputs(n: int, generator: torch.Generator) -> Int[Tensor, "samples it
 def states_of(model: Any, items: Tensor) -> list[States]:  # noqa: ANN401 - a model of transformers
     """Return the states of every layer, the embedding first."""
     with torch.inference_mode():
-        found = model(input_ids=items, output_hidden_states=True).hidden_states
-    return [layer.double() for layer in found]
+        states = model(input_ids=items, output_hidden_states=True).hidden_states
+    return [layer.double() for layer in states]
 
 
 # --- claim 4: position -----------------------------------------------------------------------
@@ -60,14 +60,14 @@ def place_score(states: States, generator: torch.Generator) -> float:
     cut = split_samples(len(states))
     n_items, width = states.shape[1:]
     place = torch.arange(n_items, dtype=torch.float64)
-    found = regress(
+    fit = regress(
         states[:cut].reshape(-1, width),
         place.repeat(cut),
         states[cut:].reshape(-1, width),
         place.repeat(len(states) - cut),
         generator=generator,
     )
-    return found.score
+    return fit.score
 
 
 def place_readings(bench: Bench) -> dict[str, list[dict[str, list[float]]]]:
@@ -75,8 +75,8 @@ def place_readings(bench: Bench) -> dict[str, list[dict[str, list[float]]]]:
 
     def make() -> dict[str, list[dict[str, list[float]]]]:
         n = bench.pick(120, 384, 1024)
-        found: dict[str, list[dict[str, list[float]]]] = {"causal": [], "full": []}
-        for mask, rows in found.items():
+        by_kind: dict[str, list[dict[str, list[float]]]] = {"causal": [], "full": []}
+        for mask, rows in by_kind.items():
             for seed in bench.seeds:
                 generator = bench.generator("places", seed)
                 layers = states_of(fresh_model(mask, seed), random_inputs(n, generator))
@@ -86,7 +86,7 @@ def place_readings(bench: Bench) -> dict[str, list[dict[str, list[float]]]]:
                         "adjacency": [adjacency(layer) for layer in layers],
                     }
                 )
-        return found
+        return by_kind
 
     return bench.once("places", make)
 
@@ -98,20 +98,20 @@ def _first_layers(rows: list[dict[str, list[float]]], what: str) -> list[float]:
 
 def position_is_decodable(bench: Bench) -> Outcome:
     """4a: R^2 of position in the first two layers; control: full attention."""
-    found = place_readings(bench)
+    readings = place_readings(bench)
     return Outcome(
-        result=estimate.mean(_first_layers(found["causal"], "place")),
-        control=estimate.mean(_first_layers(found["full"], "place")),
-        data={"readings": found},
+        result=estimate.mean(_first_layers(readings["causal"], "place")),
+        control=estimate.mean(_first_layers(readings["full"], "place")),
+        data={"readings": readings},
     )
 
 
 def neighbours_are_close(bench: Bench) -> Outcome:
     """4b: how often a neighbour's state is the closer one; control: full attention."""
-    found = place_readings(bench)
+    readings = place_readings(bench)
     return Outcome(
-        result=estimate.mean(_first_layers(found["causal"], "adjacency")),
-        control=estimate.mean(_first_layers(found["full"], "adjacency")),
+        result=estimate.mean(_first_layers(readings["causal"], "adjacency")),
+        control=estimate.mean(_first_layers(readings["full"], "adjacency")),
     )
 
 
@@ -151,8 +151,13 @@ def identity_readings(bench: Bench) -> dict[str, list[dict[str, Any]]]:
 
     def make() -> dict[str, list[dict[str, Any]]]:
         n, n_slices = bench.pick(240, 600, 1500), bench.pick(6, 10, 16)
-        found: dict[str, list[dict[str, Any]]] = {"all": [], "none": [], "attention": [], "mlp": []}
-        for number, (residual, rows) in enumerate(found.items()):
+        by_kind: dict[str, list[dict[str, Any]]] = {
+            "all": [],
+            "none": [],
+            "attention": [],
+            "mlp": [],
+        }
+        for number, (residual, rows) in enumerate(by_kind.items()):
             for seed in bench.seeds:
                 generator = bench.generator("identity", seed)
                 items = random_inputs(n, generator)
@@ -167,30 +172,30 @@ def identity_readings(bench: Bench) -> dict[str, list[dict[str, Any]]]:
                         "shuffled": peak(noise),
                     }
                 )
-            bench.step((number + 1) / len(found))
-        return found
+            bench.step((number + 1) / len(by_kind))
+        return by_kind
 
     return bench.once("identity", make)
 
 
 def slices_keep_identity(bench: Bench) -> Outcome:
     """5a: own token less the best other token, last layer; control: labels shuffled over inputs."""
-    found = identity_readings(bench)
-    own = found["all"]
+    readings = identity_readings(bench)
+    own = readings["all"]
     return Outcome(
         result=estimate.mean([row["peaks"][-1] for row in own]),
         control=estimate.mean([row["shuffled"] for row in own]),
         data={
-            "peaks": {name: [row["peaks"] for row in rows] for name, rows in found.items()},
-            "tables": {name: rounded(rows[0]["last"]) for name, rows in found.items()},
+            "peaks": {name: [row["peaks"] for row in rows] for name, rows in readings.items()},
+            "tables": {name: rounded(rows[0]["last"]) for name, rows in readings.items()},
         },
     )
 
 
 def residuals_keep_identity(bench: Bench) -> Outcome:
     """6a: that lead with all residuals, less without any; control: labels shuffled."""
-    found = identity_readings(bench)
-    with_all, without = found["all"], found["none"]
+    readings = identity_readings(bench)
+    with_all, without = readings["all"], readings["none"]
     return Outcome(
         result=estimate.difference(
             [row["peaks"][-1] for row in with_all], [row["peaks"][-1] for row in without]

@@ -84,8 +84,8 @@ def explained(plan: Plan) -> dict[str, Any]:
     for case in cases:
         others = [c for c in cases if c is not case and c.target == case.target]
         other = others[int(torch.randint(len(others), (), generator=generator))] if others else case
-        found = _methods(trained, case, other, generator)
-        rows.append(_row(case, found, trained.world, worlds))
+        searches = _methods(trained, case, other, generator)
+        rows.append(_row(case, searches, trained.world, worlds))
     return {
         "rows": rows,
         "stubborn": n_stubborn,
@@ -131,10 +131,10 @@ def _explanation(trained: Trained, asked: Int[Tensor, " tokens"]) -> Explanation
     """Return the explanation of a session; None where a head has no graph."""
     options = ExplainOptions(mask_id=trained.plan.mask_id)
     try:
-        found = explain_prediction(trained.model, asked, alpha=ALPHA, options=options)
+        explanation = explain_prediction(trained.model, asked, alpha=ALPHA, options=options)
     except AlikeError:
         return None
-    return found if len(found.graphs) == trained.plan.heads else None
+    return explanation if len(explanation.graphs) == trained.plan.heads else None
 
 
 def _methods(
@@ -154,10 +154,10 @@ def _methods(
         "other session": (_offered(other.attention, list(other.explanation.graphs.values())), 2),
         "random attention": (_offered(noise, _graphs(noise, trained.plan)), 2),
     }
-    found = {name: (first_change(o, case.changes), n) for name, (o, n) in orders.items()}
+    searches = {name: (first_change(o, case.changes), n) for name, (o, n) in orders.items()}
     own = case.explanation
-    found["graph"] = (Search(tokens=own.tokens or None, tried=own.calls - 2), 2)
-    return found
+    searches["graph"] = (Search(tokens=own.tokens or None, tried=own.calls - 2), 2)
+    return searches
 
 
 def _graphs(attention: Float[Tensor, "head tokens tokens"], plan: Plan) -> list[CausalGraph]:
@@ -172,8 +172,8 @@ def _offered(
 
 
 def _ranked(weights: Float[Tensor, " tokens"]) -> list[int]:
-    found: list[int] = weights.argsort(descending=True).tolist()
-    return found
+    ranking: list[int] = weights.argsort(descending=True).tolist()
+    return ranking
 
 
 def _by_weight(weights: Float[Tensor, " tokens"]) -> Iterable[TokenSet]:
@@ -186,17 +186,17 @@ def _by_weight(weights: Float[Tensor, " tokens"]) -> Iterable[TokenSet]:
 
 
 def _row(
-    case: Case, found: dict[str, tuple[Search, int]], world: World, worlds: Sequence[World]
+    case: Case, searches: dict[str, tuple[Search, int]], world: World, worlds: Sequence[World]
 ) -> Row:
     """Return sizes, calls and hits of all methods on one session."""
-    spare = found["exhaustive"][0].tried
+    spare = searches["exhaustive"][0].tried
     row: Row = {"n": case.target, "sizes": {}, "calls": {}, "found": {}}
-    for name, (search, before) in found.items():
+    for name, (search, before) in searches.items():
         done = search.tokens is not None
         row["sizes"][name] = len(search.tokens) if search.tokens is not None else case.target
         row["calls"][name] = before + search.tried + (0 if done else spare)
         row["found"][name] = done
-    sets = {name: search.tokens or () for name, (search, _) in found.items()}
+    sets = {name: search.tokens or () for name, (search, _) in searches.items()}
     ranked = _ranked(case.attention.mean(dim=0)[case.target, : case.target])
     sets["attention, as many"] = tuple(ranked[: len(sets["graph"])])
     row["hits"] = _hits(case, sets, [world])

@@ -138,8 +138,8 @@ def sizes(result: StudyResult) -> Figure:
     )
 
 
-def _shown(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    return [row for row in NAMES if row[0] in found]
+def _shown(example: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    return [row for row in NAMES if row[0] in example]
 
 
 def _forest_panel(data: Mapping[str, Any], field: str, label: str, title: str) -> Panel:

@@ -21,23 +21,23 @@ SAMPLES, ALPHA = 2000, 0.01
 SIZES = (32, 64, 128, 256, 512, 1024, SAMPLES, 8000)  # for a curve
 
 
-def f1(found: frozenset[Pair], true: frozenset[Pair]) -> float:
+def f1(pairs: frozenset[Pair], true: frozenset[Pair]) -> float:
     """Return the harmonic mean of precision and recall; 1 where there is nothing to find."""
-    total = len(found) + len(true)
-    return 2 * len(found & true) / total if total else 1.0
+    total = len(pairs) + len(true)
+    return 2 * len(pairs & true) / total if total else 1.0
 
 
 def _models(bench: Bench, name: str, n_latent: int) -> dict[int, list[Linear]]:
     """Return models with at least one edge among what is seen, a list a seed."""
-    found: dict[int, list[Linear]] = {}
+    models: dict[int, list[Linear]] = {}
     for seed in bench.seeds:
         generator = bench.generator(name, seed)
-        found[seed] = []
-        while len(found[seed]) < bench.pick(8, 40, 400):
+        models[seed] = []
+        while len(models[seed]) < bench.pick(8, 40, 400):
             model = random_linear(N_SEEN, generator=generator, n_latent=n_latent)
             if model.edges():
-                found[seed].append(model)
-    return found
+                models[seed].append(model)
+    return models
 
 
 # --- claim 1: the identity -------------------------------------------------------------------
@@ -65,8 +65,8 @@ def skeleton_comes_back(bench: Bench) -> Outcome:
 
 
 def _mean_f1(models: list[Linear], samples: int) -> float:
-    found = [f1(_pc(model.mixing(), samples).pairs, model.edges()) for model in models]
-    return sum(found) / len(found)
+    scores = [f1(_pc(model.mixing(), samples).pairs, model.edges()) for model in models]
+    return sum(scores) / len(scores)
 
 
 def _pc(mixing: Float[Tensor, "nodes noise"], samples: int = SAMPLES) -> CausalGraph:
@@ -131,12 +131,12 @@ def _compared(graph: CausalGraph, model: Linear) -> dict[str, Any]:
 
 def _shares(rows: list[dict[str, Any]], part: str, whole: str) -> list[float]:
     """Return a share of counts, one a seed."""
-    found = []
+    shares = []
     for seed in dict.fromkeys(row["seed"] for row in rows):
         own = [row for row in rows if row["seed"] == seed]
         total = sum(row[whole] for row in own)
-        found.append(sum(row[part] for row in own) / total if total else 0.0)
-    return found
+        shares.append(sum(row[part] for row in own) / total if total else 0.0)
+    return shares
 
 
 def share_of(bench: Bench, *, part: str, whole: str) -> Outcome:

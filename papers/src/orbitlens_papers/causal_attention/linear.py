@@ -50,7 +50,7 @@ class Linear:
         No set of seen variables separates them; it is enough to try the seen ancestors of both.
         """
         above, shift = ancestors(self.parents), self.n_latent
-        found = []
+        pairs = []
         for a, b in combinations(range(shift, self.n_nodes), 2):
             given = [
                 node
@@ -58,8 +58,8 @@ class Linear:
                 if node not in (a, b) and (above[a, node] or above[b, node])
             ]
             if not separated(self.parents, a, b, given):
-                found.append(frozenset((a - shift, b - shift)))
-        return frozenset(found)
+                pairs.append(frozenset((a - shift, b - shift)))
+        return frozenset(pairs)
 
 
 def random_linear(

@@ -135,9 +135,9 @@ def all_predictions(
     masked: Bool[Tensor, "set place"] = (numbers[:, None] >> torch.arange(n_others)) & 1 == 1
     ids = asked.repeat(len(numbers), 1)
     ids[:, :-1] = ids[:, :-1].masked_fill(masked, trained.plan.mask_id)
-    found = trained.model(ids, logits_to_keep=1).logits[:, 0].argmax(dim=-1).tolist()
+    predicted = trained.model(ids, logits_to_keep=1).logits[:, 0].argmax(dim=-1).tolist()
     sets = [tuple(k for k in range(n_others) if number >> k & 1) for number in numbers.tolist()]
-    return found[0], dict(zip(sets[1:], found[1:], strict=True))
+    return predicted[0], dict(zip(sets[1:], predicted[1:], strict=True))
 
 
 def gradient_times_input(
@@ -147,5 +147,5 @@ def gradient_times_input(
     vectors = trained.model.model.embed_tokens(asked[None]).detach().requires_grad_()
     logit = trained.model(inputs_embeds=vectors).logits[0, -1, prediction]
     (slope,) = torch.autograd.grad(logit, vectors)
-    found: Tensor = (slope * vectors.detach())[0].sum(dim=-1).abs()
-    return found
+    products: Tensor = (slope * vectors.detach())[0].sum(dim=-1).abs()
+    return products

@@ -170,22 +170,22 @@ def unchanged(bench: Bench, *, what: str, control: str) -> Outcome:
 
 def robust(bench: Bench, *, to: str, value: str) -> Outcome:
     """6a, 6b: share of edges that stay when a convention changes; control: another session."""
-    found = [[row[to][value] for row in run["varied"]] for run in runs(bench)]
-    return _alike(bench, found, data={"varied": _averages(bench, to)})
+    overlaps = [[row[to][value] for row in run["varied"]] for run in runs(bench)]
+    return _alike(bench, overlaps, data={"varied": _averages(bench, to)})
 
 
 def same_in_heads(bench: Bench) -> Outcome:
     """7a: share of edges that two heads have in common; control: another session."""
-    found = [[fmean(row["other head"]) for row in run["varied"]] for run in runs(bench)]
-    return _alike(bench, found, data={})
+    overlaps = [[fmean(row["other head"]) for row in run["varied"]] for run in runs(bench)]
+    return _alike(bench, overlaps, data={})
 
 
-def _alike(bench: Bench, found: list[list[float]], *, data: dict[str, Any]) -> Outcome:
+def _alike(bench: Bench, overlaps: list[list[float]], *, data: dict[str, Any]) -> Outcome:
     others = [
         [fmean(row["other session"]) for row in run["varied"] if row["other session"]]
         for run in runs(bench)
     ]
-    result, control = [fmean(v) for v in found], [fmean(v or [0.0]) for v in others]
+    result, control = [fmean(v) for v in overlaps], [fmean(v or [0.0]) for v in others]
     outcome = Outcome(
         result=estimate.mean(result),
         control=estimate.mean(control),

@@ -45,17 +45,17 @@ class Chain:
 class Draw:
     """Sequences, and the laws they were drawn from."""
 
-    tokens: Int[Tensor, "batch steps"]  # the context, and then the token to foretell
+    tokens: Int[Tensor, "batch steps"]  # the context, and then the token to predict
     laws: Float[Tensor, "batch cases vocabulary"]  # one row for each value of the parents
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """Contexts as counts over windows; the window of the place to foretell is the query."""
+    """Contexts as counts over windows; the window of the place to predict is the query."""
 
     query: Int[Tensor, " batch"]
     total: Float[Tensor, "batch windows"]  # places with that window
-    right: Float[Tensor, "batch windows"]  # those of them that hold the token to foretell
+    right: Float[Tensor, "batch windows"]  # those of them that hold the token to predict
 
 
 def draw(chain: Chain, n: int, generator: torch.Generator) -> Draw:
@@ -133,11 +133,11 @@ def counting_loss(chain: Chain, counts: Counts, lags: Sequence[int]) -> Float[Te
     return -torch.log((right + SMOOTHING) / (all_ + SMOOTHING * chain.vocabulary))
 
 
-def true_loss(chain: Chain, found: Draw) -> Float[Tensor, " batch"]:
+def true_loss(chain: Chain, sample: Draw) -> Float[Tensor, " batch"]:
     """Return -log of the law's own probability of the target: nothing can do better on average."""
-    parents = [found.tokens[:, chain.length - lag] for lag in chain.parents]
+    parents = [sample.tokens[:, chain.length - lag] for lag in chain.parents]
     case = _code(parents, chain.vocabulary)
-    return -torch.log(found.laws[torch.arange(len(case)), case, found.tokens[:, -1]])
+    return -torch.log(sample.laws[torch.arange(len(case)), case, sample.tokens[:, -1]])
 
 
 def _code(columns: Sequence[Tensor], base: int) -> Tensor:

@@ -202,7 +202,7 @@ def attention(result: StudyResult) -> Figure:
         name="induction-heads-attention",
         title="Where the trained model looks in one context",
         caption="Attention of the second layer over one held-out context of 100 tokens. Orange: "
-        "places whose parents hold the same tokens as those of the place to foretell. The model is "
+        "places whose parents hold the same tokens as those of the place to predict. The model is "
         "right as often as such places are.",
         panels=panels,
         n_columns=1,
@@ -267,12 +267,12 @@ def worth(result: StudyResult) -> Figure:
 
 
 def _rows(result: StudyResult, key: str, chain: str, name: str) -> Sequence[Mapping[str, float]]:
-    found: Sequence[Mapping[str, float]]
+    rows: Sequence[Mapping[str, float]]
     if name in {"long", "less_fixed"}:
-        found = result.data("5a" if name == "long" else "5b")["losses"][chain]
+        rows = result.data("5a" if name == "long" else "5b")["losses"][chain]
     else:
-        found = result.data(key)["test"][name]
-    return found
+        rows = result.data(key)["test"][name]
+    return rows
 
 
 # --- all weights at once ---------------------------------------------------------------------

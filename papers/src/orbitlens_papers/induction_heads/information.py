@@ -40,8 +40,8 @@ def following(
     size = chain.n_windows * chain.vocabulary
     empty = torch.zeros(len(tokens), size, dtype=torch.float64)
     one = torch.ones_like(ids, dtype=torch.float64)
-    found = empty.scatter_add(1, ids * chain.vocabulary + after, one)
-    return found.view(len(tokens), chain.n_windows, chain.vocabulary) / ids.shape[1]
+    counts = empty.scatter_add(1, ids * chain.vocabulary + after, one)
+    return counts.view(len(tokens), chain.n_windows, chain.vocabulary) / ids.shape[1]
 
 
 def information(
@@ -66,14 +66,18 @@ def parents_lead(bench: Bench) -> Outcome:
 
     Control: the same sequences in random order.
     """
-    found = [_measured(bench, seed) for seed in bench.seeds]
-    leads = [min(_lead(rows, "modified") for rows in one["kept"].values()) for one in found]
-    mixed = [min(_lead(rows, "modified") for rows in one["shuffled"].values()) for one in found]
-    plain = [min(_lead(rows, "plain") for rows in one["kept"].values()) for one in found]
+    measured = [_measured(bench, seed) for seed in bench.seeds]
+    leads = [min(_lead(rows, "modified") for rows in one["kept"].values()) for one in measured]
+    mixed = [min(_lead(rows, "modified") for rows in one["shuffled"].values()) for one in measured]
+    plain = [min(_lead(rows, "plain") for rows in one["kept"].values()) for one in measured]
     return Outcome(
         result=estimate.mean(leads),
         control=estimate.mean(mixed),
-        data={"sets": found[0]["kept"], "shuffled": found[0]["shuffled"], "plain_leads": plain},
+        data={
+            "sets": measured[0]["kept"],
+            "shuffled": measured[0]["shuffled"],
+            "plain_leads": plain,
+        },
     )
 
 
@@ -82,9 +86,9 @@ def plain_lead(bench: Bench) -> Outcome:
 
     Control: the same sequences in random order.
     """
-    found = [_measured(bench, seed) for seed in bench.seeds]
+    measured = [_measured(bench, seed) for seed in bench.seeds]
     leads, mixed = (
-        [min(_lead(rows, "plain") for rows in one[context].values()) for one in found]
+        [min(_lead(rows, "plain") for rows in one[context].values()) for one in measured]
         for context in ("kept", "shuffled")
     )
     return Outcome(result=estimate.mean(leads), control=estimate.mean(mixed))

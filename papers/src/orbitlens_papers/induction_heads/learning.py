@@ -192,45 +192,45 @@ def _look(weights: Weights, loss: float) -> Look:
         return Look(loss=loss, shares=shares(weights.c).tolist(), own_lags=own, a=float(weights.a))
 
 
-def _parents_share(setup: ChainSetup, found: Float[Tensor, " sets"]) -> float:
+def _parents_share(setup: ChainSetup, p: Float[Tensor, " sets"]) -> float:
     """Return the share of the parents' set; 0 where the degree is too small to hold it."""
     if setup.chain.parents not in setup.sets:
         return 0.0
-    return float(found[setup.sets.index(setup.chain.parents)])
+    return float(p[setup.sets.index(setup.chain.parents)])
 
 
 def _copied(setup: ChainSetup, lags: Float[Tensor, "head lags"]) -> float:
     return min(float(lags[lag - 1, lag - 1]) for lag in setup.chain.parents)
 
 
-def _contexts(setup: ChainSetup, found: Draw, generator: torch.Generator) -> Counts:
+def _contexts(setup: ChainSetup, sample: Draw, generator: torch.Generator) -> Counts:
     if setup.context == "shuffled":
-        return counts_of(setup.chain, shuffled(found.tokens, generator), found.tokens)
-    return counts_of(setup.chain, found.tokens)
+        return counts_of(setup.chain, shuffled(sample.tokens, generator), sample.tokens)
+    return counts_of(setup.chain, sample.tokens)
 
 
 def _judged(setup: ChainSetup, weights: Weights, generator: torch.Generator) -> dict[str, Any]:
     """Return held-out losses as trained, in a longer context, and with less fixed laws."""
-    found = draw(setup.chain, setup.n_test, generator)
+    sample = draw(setup.chain, setup.n_test, generator)
     long, less = replace(setup.chain, length=LONG), replace(setup.chain, alpha=LESS_FIXED)
     return {
-        "test": _losses(setup, weights, found, generator),
+        "test": _losses(setup, weights, sample, generator),
         "long": _losses(
             replace(setup, chain=long), weights, draw(long, setup.n_test, generator), generator
         ),
         "less_fixed": _losses(
             replace(setup, chain=less), weights, draw(less, setup.n_test, generator), generator
         ),
-        "example": _example(setup, weights, found),
+        "example": _example(setup, weights, sample),
     }
 
 
 def _losses(
-    setup: ChainSetup, weights: Weights, found: Draw, generator: torch.Generator
+    setup: ChainSetup, weights: Weights, sample: Draw, generator: torch.Generator
 ) -> dict[str, float]:
     """Return the model's loss beside those of counting on the context in its own order."""
-    chain, ordered = setup.chain, counts_of(setup.chain, found.tokens)
-    mixed = counts_of(chain, shuffled(found.tokens, generator), found.tokens)
+    chain, ordered = setup.chain, counts_of(setup.chain, sample.tokens)
+    mixed = counts_of(chain, shuffled(sample.tokens, generator), sample.tokens)
     given = mixed if setup.context == "shuffled" else ordered
     with torch.no_grad():
         return {
@@ -238,13 +238,13 @@ def _losses(
             "shuffled": float(mean_loss(chain, weights, setup.degree, mixed)),
             "ngram": float(counting_loss(chain, ordered, chain.parents).mean()),
             "unigram": float(counting_loss(chain, ordered, ()).mean()),
-            "law": float(true_loss(chain, found).mean()),
+            "law": float(true_loss(chain, sample).mean()),
         }
 
 
-def _example(setup: ChainSetup, weights: Weights, found: Draw) -> dict[str, Any]:
+def _example(setup: ChainSetup, weights: Weights, sample: Draw) -> dict[str, Any]:
     """Return where the second layer looks in one context, and which places match the parents."""
-    chain, tokens = setup.chain, found.tokens[:1]
+    chain, tokens = setup.chain, sample.tokens[:1]
     ids = window_ids(chain, tokens)[0]
     table = similarity(shares(weights.c), features(chain, weights.w, setup.sets))
     weight = torch.exp(weights.a * (table[ids[-1], ids[:-1]] - 1.0))

@@ -73,10 +73,10 @@ def features(
 
 
 def similarity(
-    p: Float[Tensor, " sets"], found: Float[Tensor, "sets windows windows"]
+    p: Float[Tensor, " sets"], products: Float[Tensor, "sets windows windows"]
 ) -> Float[Tensor, "windows windows"]:
     """Return the similarity that the second layer sees between any two windows."""
-    return torch.einsum("s,sqk->qk", p, found)
+    return torch.einsum("s,sqk->qk", p, products)
 
 
 def loss_of(
@@ -93,8 +93,8 @@ def loss_of(
 
 def mean_loss(chain: Chain, weights: Weights, degree: int, counts: Counts) -> Float[Tensor, ""]:
     """Return the loss of a model over contexts."""
-    found = features(chain, weights.w, head_sets(chain.window, degree))
-    return loss_of(similarity(shares(weights.c), found), weights.a, counts).mean()
+    products = features(chain, weights.w, head_sets(chain.window, degree))
+    return loss_of(similarity(shares(weights.c), products), weights.a, counts).mean()
 
 
 def _product(parts: Sequence[Tensor], start: Tensor) -> Tensor:

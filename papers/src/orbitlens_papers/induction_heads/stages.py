@@ -79,7 +79,7 @@ def _to_ngram(where: str, model: str = "model") -> Callable[[Run], float]:
 
 def selects(bench: Bench, *, chain: str) -> Outcome:
     """1: share of the parents' set after the first stage; control: contexts in random order."""
-    found = runs(bench, "plain")[chain]
+    plain = runs(bench, "plain")[chain]
     arm = arm_of(bench, chain, bench.seeds, VARIANTS["shuffled"])
     seeds = [
         bench.generator(f"shuffle {k}, {chain}", seed).initial_seed()
@@ -88,13 +88,13 @@ def selects(bench: Bench, *, chain: str) -> Outcome:
     ]
     mixed = bench.map(select, replace(arm, seeds=seeds).jobs)
     outcome = Outcome(
-        result=estimate.mean([run["parents_share"] for run in found]),
+        result=estimate.mean([run["parents_share"] for run in plain]),
         control=estimate.mean(mixed, of="shuffles"),
         data={
             "sets": [list(s) for s in arm.setup.sets],
-            "shares": [run["shares"] for run in found],
+            "shares": [run["shares"] for run in plain],
             "mixed": mixed,
-            "curve": found[0]["stages"][0],
+            "curve": plain[0]["stages"][0],
         },
     )
     return judged(bench, outcome)
@@ -102,17 +102,19 @@ def selects(bench: Bench, *, chain: str) -> Outcome:
 
 def copies(bench: Bench, *, chain: str) -> Outcome:
     """2: weight of each parent's head on its lag, the least; control: heads that start alike."""
-    found = {variant: runs(bench, variant)[chain] for variant in ("plain", "alike", "shuffled")}
-    copied = {name: [run["copied"] for run in rows] for name, rows in found.items()}
+    by_variant = {
+        variant: runs(bench, variant)[chain] for variant in ("plain", "alike", "shuffled")
+    }
+    copied = {name: [run["copied"] for run in rows] for name, rows in by_variant.items()}
     outcome = Outcome(
         result=estimate.mean(copied["plain"]),
         control=estimate.mean(copied["alike"]),
         data={
             "copied": copied,
-            "before": found["plain"][0]["lags_before"],
-            "after": found["plain"][0]["lags"],
-            "alike": found["alike"][0]["lags"],
-            "curve": found["plain"][0]["stages"][1],
+            "before": by_variant["plain"][0]["lags_before"],
+            "after": by_variant["plain"][0]["lags"],
+            "alike": by_variant["alike"][0]["lags"],
+            "curve": by_variant["plain"][0]["stages"][1],
         },
     )
     return judged(bench, outcome)
@@ -120,14 +122,14 @@ def copies(bench: Bench, *, chain: str) -> Outcome:
 
 def predicts(bench: Bench, *, chain: str) -> Outcome:
     """3: held-out loss over that of counting n-grams; control: contexts in random order."""
-    found = {variant: runs(bench, variant)[chain] for variant in VARIANTS}
+    by_variant = {variant: runs(bench, variant)[chain] for variant in VARIANTS}
     outcome = Outcome(
-        result=estimate.mean([_to_ngram("test")(run) for run in found["plain"]]),
-        control=estimate.mean([_to_ngram("test")(run) for run in found["shuffled"]]),
+        result=estimate.mean([_to_ngram("test")(run) for run in by_variant["plain"]]),
+        control=estimate.mean([_to_ngram("test")(run) for run in by_variant["shuffled"]]),
         data={
-            "test": {name: [run["test"] for run in rows] for name, rows in found.items()},
-            "stages": found["plain"][0]["stages"],
-            "example": found["plain"][0]["example"],
+            "test": {name: [run["test"] for run in rows] for name, rows in by_variant.items()},
+            "stages": by_variant["plain"][0]["stages"],
+            "example": by_variant["plain"][0]["example"],
         },
     )
     return judged(bench, outcome)

@@ -80,8 +80,8 @@ def solve_plainly(case: Case) -> Row:
 
 
 def _solved(case: Case, problem: Problem, network: Network) -> Solved:
-    found = run_exact(network, problem.ids)
-    n_wrong = sum(a != b for a, b in zip(found, problem.labels, strict=True))
+    labels = run_exact(network, problem.ids)
+    n_wrong = sum(a != b for a, b in zip(labels, problem.labels, strict=True))
     return Solved(case=case, problem=problem, network=network, n_wrong=n_wrong)
 
 
@@ -91,9 +91,9 @@ def solve_rounded(case: Case) -> Row:
     network = extractor(problem.first_labels, id_bits=problem.id_bits, label_bits=LABEL_BITS)
     row: Row = {"n_sequences": case.n_sequences, "bits": network.largest_bits}
     for name, dtype in DTYPES.items():
-        found = run_rounded(network, problem.ids, dtype)
+        answers = run_rounded(network, problem.ids, dtype)
         labels = torch.tensor(problem.labels, dtype=dtype)
-        row[name] = float((found != labels).double().mean())  # what is no number is wrong too
+        row[name] = float((answers != labels).double().mean())  # what is no number is wrong too
     return row
 
 
@@ -178,9 +178,9 @@ def parameter_slope(bench: Bench) -> Outcome:
 
 def _counts(bench: Bench) -> str:
     """Return the counts in words, also without what a hand count leaves out."""
-    found = {row["n_sequences"]: row["parameters"] for row in _by_number(bench)}
-    full = ", ".join(f"{found[n]:,} at N = {n:,}" for n in sorted(found))
-    less = ", ".join(f"{found[n] - 7 * math.isqrt(n):,}" for n in sorted(found))
+    counts = {row["n_sequences"]: row["parameters"] for row in _by_number(bench)}
+    full = ", ".join(f"{counts[n]:,} at N = {n:,}" for n in sorted(counts))
+    less = ", ".join(f"{counts[n] - 7 * math.isqrt(n):,}" for n in sorted(counts))
     return (
         f"P is {full}. Seven scalars a group clear registers and take a step back out; a hand "
         f"count without them gives {less}"
@@ -266,16 +266,16 @@ def any_length(bench: Bench) -> Outcome:
 
 def token_slope(bench: Bench) -> Outcome:
     """3b: distance of the slope of P over n, one label a token; control: one a sequence."""
-    found = []
+    slopes = []
     for kind in (Kind.TOKEN, Kind.SEQUENCE):
         rows = _by_length(bench, kind)
-        found.append(slope(_column(rows, "length"), _column(rows, "parameters")))
+        slopes.append(slope(_column(rows, "length"), _column(rows, "parameters")))
     own, control = (
         estimate.largest([abs(value - MIDDLE["tokens"])], of="slopes over all n and seeds")
-        for value in found
+        for value in slopes
     )
     return Outcome(
-        result=own, control=control, data={"slope": found[0], "sequence_slope": found[1]}
+        result=own, control=control, data={"slope": slopes[0], "sequence_slope": slopes[1]}
     )
 
 
@@ -294,14 +294,14 @@ def recalls_tokens(bench: Bench) -> Outcome:
 
 def weight_bits(bench: Bench) -> Outcome:
     """4a: distance of the slope of the longest weight's bits over N; control: the staircase."""
-    found = []
+    bits = []
     for rows in (_by_number(bench), _plain(bench)):
-        found.append(slope(_column(rows, "n_sequences"), _column(rows, "bits")))
+        bits.append(slope(_column(rows, "n_sequences"), _column(rows, "bits")))
     own, control = (
         estimate.largest([abs(value - MIDDLE["bits"])], of="slopes over all N and seeds")
-        for value in found
+        for value in bits
     )
-    return Outcome(result=own, control=control, data={"slope": found[0], "plain_slope": found[1]})
+    return Outcome(result=own, control=control, data={"slope": bits[0], "plain_slope": bits[1]})
 
 
 def floats_break_it(bench: Bench) -> Outcome:

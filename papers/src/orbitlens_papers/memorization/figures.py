@@ -54,13 +54,13 @@ def parameters(result: StudyResult) -> Figure:
 
 def _line(rows: Rows, x: str, y: str) -> tuple[list[float], list[float]]:
     """Return y over x, one point an x: counts do not depend on the seed."""
-    found = {float(row[x]): float(row[y]) for row in rows}
-    return sorted(found), [found[key] for key in sorted(found)]
+    points = {float(row[x]): float(row[y]) for row in rows}
+    return sorted(points), [points[key] for key in sorted(points)]
 
 
 def _trained_points(result: StudyResult) -> list[Layer]:
     """Return the fewest parameters that training made do with, mean over seeds."""
-    rows = [row for found in result.data("5a")["searches"] for row in found if row["reached"]]
+    rows = [row for searches in result.data("5a")["searches"] for row in searches if row["reached"]]
     length = result.data("5a")["searches"][0][-1]["length"]
     chosen = [row for row in rows if not row["each"] and row["length"] == length]
     if not chosen:  # at smoke scale nothing is learned
@@ -254,8 +254,8 @@ def decades(*lines: Sequence[float]) -> list[tuple[float, str]]:
     low, high = min(values) / 1.3, max(values) * 1.3
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     steps = (1, 2, 5) if high / low < 200 else (1,)
-    found = [step * 10.0**power for power in powers for step in steps]
-    return [(value, f"{value:,.0f}") for value in found if low <= value <= high]
+    places = [step * 10.0**power for power in powers for step in steps]
+    return [(value, f"{value:,.0f}") for value in places if low <= value <= high]
 
 
 def marks(rows: Rows, x: str, colour: str, label: str) -> list[Layer]:
@@ -286,27 +286,27 @@ TRIANGLE = " A triangle: even the widest model did not learn it."
 
 def trained(result: StudyResult) -> Figure:
     """Draw the fewest parameters that were enough in training."""
-    found = [row for rows in result.data("5a")["searches"] for row in rows]
+    searches = [row for rows in result.data("5a")["searches"] for row in rows]
     return Figure(
         name="memorization-trained",
         title="What training finds instead",
         caption="The fewest trained parameters with which a transformer of one block gets 99 % of "
         "random labels right, by a search over its width; a mark a seed, lines through their "
         "geometric means. Embeddings are random, fixed and not counted. Counting: 3 bits a label "
-        f"over 32 a weight.{'' if all(row['reached'] for row in found) else TRIANGLE}",
-        panels=(_trained_lengths(found), _trained_numbers(found)),
+        f"over 32 a weight.{'' if all(row['reached'] for row in searches) else TRIANGLE}",
+        panels=(_trained_lengths(searches), _trained_numbers(searches)),
         height=4.0,
     )
 
 
-def _trained_lengths(found: Rows) -> Panel:
+def _trained_lengths(searches: Rows) -> Panel:
     layers: list[Layer] = []
     for each, colour, what in ((False, BLUE, "a sequence"), (True, PINK, "a token")):
-        rows = [row for row in found if row["each"] is each]
+        rows = [row for row in searches if row["each"] is each]
         n = rows[0]["n_sequences"]
         chosen = [row for row in rows if row["n_sequences"] == n]
         layers += marks(chosen, "length", colour, f"one label {what}, N = {n}")
-    lengths = sorted({float(row["length"]) for row in found})
+    lengths = sorted({float(row["length"]) for row in searches})
     return Panel(
         layers=layers,
         title="longer sequences",
@@ -315,13 +315,13 @@ def _trained_lengths(found: Rows) -> Panel:
         x_log=True,
         y_log=True,
         x_ticks=ticks(lengths),
-        y_ticks=decades([float(row["parameters"]) for row in found]),
+        y_ticks=decades([float(row["parameters"]) for row in searches]),
     )
 
 
-def _trained_numbers(found: Rows) -> Panel:
-    length = found[-1]["length"]
-    rows = [row for row in found if not row["each"] and row["length"] == length]
+def _trained_numbers(searches: Rows) -> Panel:
+    length = searches[-1]["length"]
+    rows = [row for row in searches if not row["each"] and row["length"] == length]
     drawn = marks(rows, "n_sequences", BLUE, "trained")
     line = drawn[0]
     assert isinstance(line, Curve)

@@ -114,11 +114,11 @@ def fewest(search: Search) -> Row:
 
     widths = [width for width in WIDTHS if width <= search.widest]
     low, high = -1, 0
-    found = enough(widths[high])
-    while not found and high < len(widths) - 1:  # about twice as wide each time
+    reached = enough(widths[high])
+    while not reached and high < len(widths) - 1:  # about twice as wide each time
         low, high = high, min(high + STRIDE, len(widths) - 1)
-        found = enough(widths[high])
-    while found and high - low > 1:
+        reached = enough(widths[high])
+    while reached and high - low > 1:
         middle = (low + high) // 2
         if enough(widths[middle]):
             high = middle
@@ -130,7 +130,7 @@ def fewest(search: Search) -> Row:
         "n_sequences": search.n_sequences,
         "length": search.length,
         "labels": len(given.labels),
-        "reached": found,
+        "reached": reached,
         "width": width,
         "parameters": tried[width][1],
         "tried": {str(w): round(score, 4) for w, (score, _) in sorted(tried.items())},
@@ -180,32 +180,32 @@ def _by_length(rows: Sequence[Row], *, each: bool) -> list[int]:
     return [row["parameters"] for row in sorted(chosen, key=lambda row: row["length"])]
 
 
-def _too_narrow(found: Sequence[Sequence[Row]]) -> str:
+def _too_narrow(by_seed: Sequence[Sequence[Row]]) -> str:
     """Say which searches no width was enough for; empty where there is none."""
-    lost = [row for rows in found for row in rows if not row["reached"]]
+    lost = [row for rows in by_seed for row in rows if not row["reached"]]
     if not lost:
         return ""
     names = sorted({f"{row['labels']} labels at {row['length']} tokens" for row in lost})
     return f"the widest model did not learn {', '.join(names)}"
 
 
-def _ratios(found: Sequence[Sequence[Row]], *, each: bool, ends: bool) -> list[float]:
+def _ratios(by_seed: Sequence[Sequence[Row]], *, each: bool, ends: bool) -> list[float]:
     """Return for each seed the last count over the first, or the largest over the smallest."""
-    counts = [_by_length(rows, each=each) for rows in found]
+    counts = [_by_length(rows, each=each) for rows in by_seed]
     return [c[-1] / c[0] if ends else max(c) / min(c) for c in counts]
 
 
 def _compared(bench: Bench, *, each: bool, ends: bool) -> Outcome:
-    found = searches(bench)
-    data = {"searches": found}
-    narrow = _too_narrow(found)
+    by_seed = searches(bench)
+    data = {"searches": by_seed}
+    narrow = _too_narrow(by_seed)
     if narrow:
         return judged(bench, Outcome(obstacle=narrow, data=data))
     return judged(
         bench,
         Outcome(
-            result=estimate.mean(_ratios(found, each=each, ends=ends)),
-            control=estimate.mean(_ratios(found, each=not each, ends=ends)),
+            result=estimate.mean(_ratios(by_seed, each=each, ends=ends)),
+            control=estimate.mean(_ratios(by_seed, each=not each, ends=ends)),
             data=data,
         ),
     )
@@ -223,11 +223,11 @@ def tokens_need_more(bench: Bench) -> Outcome:
 
 def labels_need_more(bench: Bench) -> Outcome:
     """5c: slope of the fewest parameters over N; control: the construction."""
-    found = searches(bench)
-    narrow = _too_narrow(found)
+    by_seed = searches(bench)
+    narrow = _too_narrow(by_seed)
     if narrow:
-        return judged(bench, Outcome(obstacle=narrow, data={"searches": found}))
-    lines = [_by_number(rows) for rows in found]
+        return judged(bench, Outcome(obstacle=narrow, data={"searches": by_seed}))
+    lines = [_by_number(rows) for rows in by_seed]
     slopes = [slope([n for n, _ in line], [p for _, p in line]) for line in lines]
     sizes = [n for n, _ in lines[0]]
     built = slope(sizes, [float(_constructed(round(n))) for n in sizes])

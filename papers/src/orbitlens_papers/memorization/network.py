@@ -133,10 +133,10 @@ def _packed(numbers: Sequence[int], bits: int, size: int) -> int:
 
     A filling id has the label 0 and so adds nothing, whichever id it is.
     """
-    found = 0
+    packed = 0
     for number in [*numbers, *[0] * (size - len(numbers))]:
-        found = (found << bits) | number
-    return found
+        packed = (packed << bits) | number
+    return packed
 
 
 def _step(start: int, writes: Mapping[str, int]) -> list[Unit]:

@@ -56,10 +56,10 @@ class Problem:
     @property
     def first_labels(self) -> dict[int, int]:
         """The label of each id; the first one where two rows share an id and disagree."""
-        found: dict[int, int] = {}
+        labels: dict[int, int] = {}
         for i, label in zip(self.ids, self.labels, strict=True):
-            found.setdefault(i, label)
-        return found
+            labels.setdefault(i, label)
+        return labels
 
     @property
     def n_shared(self) -> int:
@@ -151,16 +151,16 @@ def multisets(
     equal tokens in equal contexts must have equal labels.
     """
     vocabulary = LARGE_VOCABULARY if distinct else VOCABULARY
-    found: dict[tuple[int, ...], tuple[int, ...]] = {}
+    unique: dict[tuple[int, ...], tuple[int, ...]] = {}
     for _ in range(MAX_TRIES * n_sequences):
-        if len(found) == n_sequences:
-            return list(found.values())
+        if len(unique) == n_sequences:
+            return list(unique.values())
         if distinct:
             draw = torch.randperm(vocabulary, generator=generator)[:length]
         else:
             draw = torch.randint(vocabulary, (length,), generator=generator)
         x = tuple(draw.tolist())
-        found.setdefault(tuple(sorted(x)), x)
+        unique.setdefault(tuple(sorted(x)), x)
     raise InputError(
         f"there are too few multisets of {length} tokens for {n_sequences} of them; expected "
         "longer sequences or fewer."
@@ -169,14 +169,14 @@ def multisets(
 
 def permuted_sequences(n_sequences: int, length: int, generator: torch.Generator) -> Sequences:
     """Return sequences in families of up to four, each family one multiset in several orders."""
-    found: dict[tuple[int, ...], None] = {}
+    unique: dict[tuple[int, ...], None] = {}
     for _ in range(MAX_TRIES * n_sequences):
-        if len(found) >= n_sequences:
-            return list(found)[:n_sequences]
+        if len(unique) >= n_sequences:
+            return list(unique)[:n_sequences]
         first = torch.randperm(VOCABULARY, generator=generator)[:length]
         for _ in range(4):
             order = torch.randperm(length, generator=generator)
-            found.setdefault(tuple(first[order].tolist()))
+            unique.setdefault(tuple(first[order].tolist()))
     raise InputError(
         f"there are too few orders of {length} tokens for {n_sequences} sequences; expected longer "
         "sequences or fewer."

@@ -40,13 +40,13 @@ def one_step(context: Keys, labels: Labels, asked: Asked, *, loss: str = "cross-
     """
     weights = torch.zeros(len(context), N_LABELS, context.shape[-1], dtype=context.dtype)
     weights.requires_grad_()
-    told = functional.one_hot(labels, N_LABELS).to(context.dtype)
+    targets = functional.one_hot(labels, N_LABELS).to(context.dtype)
     logits = context.detach() @ weights.mT
     if loss == "squared":
-        total = 0.5 * (logits - told).square().sum()
+        total = 0.5 * (logits - targets).square().sum()
     else:
         # Among the labels that the episode uses: the others are not asked for.
-        unused = told.sum(dim=1, keepdim=True) == 0
+        unused = targets.sum(dim=1, keepdim=True) == 0
         shown = logits.masked_fill(unused, -torch.inf)
         total = -shown.log_softmax(dim=-1).gather(-1, labels[..., None]).sum()
     (gradient,) = torch.autograd.grad(total, weights)

@@ -119,14 +119,14 @@ def _judged(decoder: Decoder, parts: Split, generator: torch.Generator) -> dict[
     flat = parts.held.flatten(0, 1)
     size = (parts.held.shape[0], parts.held.shape[1])
     episodes = draw(generator, n=N_JUDGED, way=WAY, shots=MANY, of=size)
-    found = {}
+    accuracies = {}
     for name, shown in (("true", episodes), ("random", relabelled(episodes, generator))):
         rows, labels = with_query(shown)
         parts_of = zip(rows.split(50), labels.split(50), strict=True)
         logits = torch.cat([decoder(flat[r], y)[:, -1:] for r, y in parts_of])
         right = among(logits, shown.used).argmax(dim=-1)[:, 0] == 0
-        found[name] = float(right.double().mean())
-    return found
+        accuracies[name] = float(right.double().mean())
+    return accuracies
 
 
 def decoder_learns(bench: Bench) -> Outcome:

@@ -63,7 +63,7 @@ def omniglot(files: tuple[Path, ...]) -> Drawings:
     Raises:
         InputError: a file is broken, or is something else.
     """
-    found: dict[tuple[str, str], dict[int, Tensor]] = {}
+    classes: dict[tuple[str, str], dict[int, Tensor]] = {}
     for file in files:
         with open_archive(file, **BOUNDS, advice=FALLBACK) as archive:
             matches = [(m, name) for name in archive.names if (m := PATH.fullmatch(name))]
@@ -71,9 +71,9 @@ def omniglot(files: tuple[Path, ...]) -> Drawings:
                 raise _foreign(archive, "images_background_small1/Greek/character01/….png")
             for match, name in matches:
                 character, drawer = (match[1], match[2]), int(match[3])
-                if drawer not in found.setdefault(character, {}):
-                    found[character][drawer] = _shrunk(_picture(archive, name))
-    complete = {key: drawn for key, drawn in sorted(found.items()) if len(drawn) >= N_DRAWERS}
+                if drawer not in classes.setdefault(character, {}):
+                    classes[character][drawer] = _shrunk(_picture(archive, name))
+    complete = {key: drawn for key, drawn in sorted(classes.items()) if len(drawn) >= N_DRAWERS}
     if len({alphabet for alphabet, _ in complete}) < 3:
         raise InputError(
             f"{', '.join(f.name for f in files)}: {len(complete)} characters with {N_DRAWERS} "
@@ -130,9 +130,9 @@ def _run(archive: Archive, labels: re.Match[str]) -> OneShotRun:
 
 
 def _foreign(archive: Archive, expected: str) -> InputError:
-    found = archive.names
-    first = f", the first of them {found[0]!r}" if found else ""
-    return archive.refusal(f"{len(found)} members{first}; expected Omniglot's, such as {expected}")
+    names = archive.names
+    first = f", the first of them {names[0]!r}" if names else ""
+    return archive.refusal(f"{len(names)} members{first}; expected Omniglot's, such as {expected}")
 
 
 def _picture(archive: Archive, name: str) -> Float[Tensor, "height width"]:

@@ -32,7 +32,7 @@ LENGTHS = (1, 4, 16, 64, 256, 1024, 4096)
 
 def _cases(bench: Bench, arm: str, dtype: torch.dtype) -> list[tuple[Learner, Parts]]:
     """Return learners with the parts of some held-out episodes, a pair a seed."""
-    found = []
+    cases = []
     for trained, parts, seed in zip(runs(bench)[arm], splits(bench), bench.seeds, strict=True):
         learner = trained.learner().to(dtype)
         table = features(trained.learner(), parts)
@@ -41,8 +41,8 @@ def _cases(bench: Bench, arm: str, dtype: torch.dtype) -> list[tuple[Learner, Pa
         )
         rows = table.rows.to(dtype)
         context, asked = rows[episodes.context], rows[episodes.queries]
-        found.append((learner, learner.parts(context, episodes.labels, asked)))
-    return found
+        cases.append((learner, learner.parts(context, episodes.labels, asked)))
+    return cases
 
 
 def _gaps(learner: Learner, parts: Parts, decay: float) -> list[float]:
@@ -67,7 +67,7 @@ def local_is_attention(bench: Bench, *, dtype: torch.dtype) -> Outcome:
         cases = _cases(bench, arm, dtype)
         curves[arm] = [_gaps(learner, parts, 1.0) for learner, parts in cases]
         fading += [max(_gaps(learner, parts, FADING)) for learner, parts in cases]
-    largest = [max(curve) for found in curves.values() for curve in found]
+    largest = [max(curve) for rows in curves.values() for curve in rows]
     return Outcome(
         result=estimate.largest(largest, of="learners"),
         control=estimate.smallest(fading, of="learners"),
@@ -103,19 +103,19 @@ def rules_are_local(bench: Bench) -> Outcome:
 
 def order_is_nothing(bench: Bench) -> Outcome:
     """5a: change of logits under permutations; control: synapses that fade."""
-    found: dict[float, list[float]] = {1.0: [], FADING: []}
+    changes: dict[float, list[float]] = {1.0: [], FADING: []}
     for (learner, parts), seed in zip(
         _cases(bench, "linear", torch.float64), bench.seeds, strict=True
     ):
         order = torch.randperm(parts.k.shape[1], generator=bench.generator("order", seed))
         moved = Parts(parts.q, parts.k[:, order], parts.v[:, order])
-        for decay, values in found.items():
+        for decay, values in changes.items():
             reads = (by_state(case, decay=decay)[-1] for case in (parts, moved))
             first, second = (read @ learner.readout for read in reads)
             values.append(float((first - second).abs().max()))
     return Outcome(
-        result=estimate.largest(found[1.0], of="seeds"),
-        control=estimate.smallest(found[FADING], of="seeds"),
+        result=estimate.largest(changes[1.0], of="seeds"),
+        control=estimate.smallest(changes[FADING], of="seeds"),
         data=source(bench),
     )
 
@@ -128,8 +128,8 @@ def state_is_a_step(bench: Bench) -> Outcome:
         labels = draw(
             bench.generator("exact", seed), n=N_EPISODES, way=WAY, shots=MANY, of=_size(bench, seed)
         ).labels
-        told = torch.nn.functional.one_hot(labels, 20).double()
-        state = by_state(Parts(parts.q, parts.k, told))[-1]
+        one_hot = torch.nn.functional.one_hot(labels, 20).double()
+        state = by_state(Parts(parts.q, parts.k, one_hot))[-1]
         for loss, values in (("squared", squared), ("cross-entropy", other)):
             step = one_step(parts.k, labels, parts.q, loss=loss)
             values.append(float((step - state).abs().max()))

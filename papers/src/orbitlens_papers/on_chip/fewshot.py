@@ -46,12 +46,12 @@ def curves(bench: Bench, arm: str = "linear") -> Curves:
     """Return accuracies by shots of an arm and what it is compared with."""
 
     def make() -> Curves:
-        found: Curves = {}
+        by_name: Curves = {}
         rows = zip(runs(bench)[arm], splits(bench), bench.seeds, strict=True)
         for trained, parts, seed in rows:
             for name, values in by_shots(bench, trained.learner(), parts, seed).items():
-                found.setdefault(name, []).append(values)
-        return found
+                by_name.setdefault(name, []).append(values)
+        return by_name
 
     return bench.once(f"curves {arm}", make)
 
@@ -65,13 +65,13 @@ def _at(rows: Sequence[Sequence[float]], shots: int) -> list[float]:
 
 def context_teaches(bench: Bench) -> Outcome:
     """2a: accuracy with five drawings; control: labels at random."""
-    found, soft = curves(bench), curves(bench, "softmax")["learner"]
+    scores, soft = curves(bench), curves(bench, "softmax")["learner"]
     outcome = Outcome(
-        result=estimate.mean(_at(found["learner"], MANY)),
-        control=estimate.mean(_at(found["random labels"], MANY)),
+        result=estimate.mean(_at(scores["learner"], MANY)),
+        control=estimate.mean(_at(scores["random labels"], MANY)),
         data={
             "shots": list(SHOTS),
-            "curves": {**found, "softmax": soft},
+            "curves": {**scores, "softmax": soft},
             "example": state_pictures(bench),
             **source(bench),
         },
@@ -81,9 +81,9 @@ def context_teaches(bench: Bench) -> Outcome:
 
 def more_teach_more(bench: Bench) -> Outcome:
     """2b: five drawings against one; control: labels at random."""
-    found = curves(bench)
+    scores = curves(bench)
     result, control = (
-        estimate.difference(_at(found[name], MANY), _at(found[name], FEW))
+        estimate.difference(_at(scores[name], MANY), _at(scores[name], FEW))
         for name in ("learner", "random labels")
     )
     return judged(bench, Outcome(result=result, control=control, data=source(bench)))
@@ -91,11 +91,11 @@ def more_teach_more(bench: Bench) -> Outcome:
 
 def training_helps(bench: Bench) -> Outcome:
     """2c: accuracy above that of pixels; control: the model before training."""
-    found = curves(bench)
-    plain = _at(found["pixels"], MANY)
+    scores = curves(bench)
+    plain = _at(scores["pixels"], MANY)
     fresh = untrained(bench)
     outcome = Outcome(
-        result=estimate.difference(_at(found["learner"], MANY), plain),
+        result=estimate.difference(_at(scores["learner"], MANY), plain),
         control=estimate.difference(fresh, plain),
         data={"untrained": fresh, "pixels": plain, **source(bench)},
     )
@@ -110,21 +110,21 @@ def fresh_learner(bench: Bench, seed: int) -> Learner:
 
 def untrained(bench: Bench) -> list[float]:
     """Return accuracies of learners before training, with five drawings."""
-    found = []
+    accuracies = []
     for parts, seed in zip(splits(bench), bench.seeds, strict=True):
         learner = fresh_learner(bench, seed)
         episodes = asked_episodes(bench, parts, seed, MANY)
-        found.append(judge(learner, features(learner, parts), episodes))
-    return found
+        accuracies.append(judge(learner, features(learner, parts), episodes))
+    return accuracies
 
 
 def softmax_is_no_better(bench: Bench) -> Outcome:
     """2d: softmax less linear; control: less linear with labels at random."""
     soft = _at(curves(bench, "softmax")["learner"], MANY)
-    found = curves(bench)
+    scores = curves(bench)
     outcome = Outcome(
-        result=estimate.difference(soft, _at(found["learner"], MANY)),
-        control=estimate.difference(soft, _at(found["random labels"], MANY)),
+        result=estimate.difference(soft, _at(scores["learner"], MANY)),
+        control=estimate.difference(soft, _at(scores["random labels"], MANY)),
         data={"softmax": soft, **source(bench)},
     )
     return judged(bench, outcome)
@@ -137,18 +137,18 @@ def narrow(bench: Bench) -> dict[str, Any]:
     """Return accuracies by bits, shots and seed, floats under 0, and the shifts that were used."""
 
     def make() -> dict[str, Any]:
-        found: dict[str, Any] = {str(bits): [] for bits in (0, *BITS)}
+        by_name: dict[str, Any] = {str(bits): [] for bits in (0, *BITS)}
         shifts: dict[str, list[int]] = {str(bits): [] for bits in BITS}
         rows = list(zip(runs(bench)["linear"], splits(bench), bench.seeds, strict=True))
         for done, (trained, parts, seed) in enumerate(rows, 1):
             learner = trained.learner()
-            told = _narrow_one(bench, learner, parts, seed)
-            for bits, (values, shift) in told.items():
-                found[str(bits)].append(values)
+            for_bits = _narrow_one(bench, learner, parts, seed)
+            for bits, (values, shift) in for_bits.items():
+                by_name[str(bits)].append(values)
                 if bits:
                     shifts[str(bits)].append(shift)
             bench.step(done / len(rows))
-        return {"accuracy": found, "shifts": shifts, "shots": list(SHOTS)}
+        return {"accuracy": by_name, "shifts": shifts, "shots": list(SHOTS)}
 
     return bench.once("narrow", make)
 
@@ -158,15 +158,15 @@ def _narrow_one(
 ) -> dict[int, tuple[list[float], int]]:
     table = features(learner, parts)
     chips = _chips(bench, learner, parts, seed)
-    found: dict[int, tuple[list[float], int]] = {0: ([], 0)}
-    found |= {bits: ([], chip.shift) for bits, chip in chips.items()}
+    by_bits: dict[int, tuple[list[float], int]] = {0: ([], 0)}
+    by_bits |= {bits: ([], chip.shift) for bits, chip in chips.items()}
     for shots in SHOTS:
         episodes = asked_episodes(bench, parts, seed, shots)
         made = parts_of(learner, table, episodes)
-        found[0][0].append(judge(learner, table, episodes))
+        by_bits[0][0].append(judge(learner, table, episodes))
         for bits, chip in chips.items():
-            found[bits][0].append(accuracy(chip.answers(made), episodes))
-    return found
+            by_bits[bits][0].append(accuracy(chip.answers(made), episodes))
+    return by_bits
 
 
 def _chips(bench: Bench, learner: Learner, parts: Split, seed: int) -> dict[int, integers.Chip]:
@@ -188,20 +188,20 @@ def _chips(bench: Bench, learner: Learner, parts: Split, seed: int) -> dict[int,
 
 def narrow_is_enough(bench: Bench, *, bits: int) -> Outcome:
     """3a to 3c: accuracy that whole numbers lose; control: two bits."""
-    told = narrow(bench)
+    data = narrow(bench)
     outcome = Outcome(
-        result=estimate.mean(_lost(told["accuracy"], bits)),
-        control=estimate.mean(_lost(told["accuracy"], 2)),
-        data={**told, **source(bench)} if bits == BITS[0] else {},
+        result=estimate.mean(_lost(data["accuracy"], bits)),
+        control=estimate.mean(_lost(data["accuracy"], 2)),
+        data={**data, **source(bench)} if bits == BITS[0] else {},
     )
     return judged(bench, outcome)
 
 
-def _lost(found: dict[str, list[list[float]]], bits: int) -> list[float]:
+def _lost(by_bits: dict[str, list[list[float]]], bits: int) -> list[float]:
     """Return the larger loss of one and of five drawings, a seed each."""
     return [
         max(float(exact[SHOTS.index(s)] - whole[SHOTS.index(s)]) for s in (FEW, MANY))
-        for exact, whole in zip(found["0"], found[str(bits)], strict=True)
+        for exact, whole in zip(by_bits["0"], by_bits[str(bits)], strict=True)
     ]
 
 
@@ -210,10 +210,10 @@ def _lost(found: dict[str, list[list[float]]], bits: int) -> list[float]:
 
 def labels_tell(bench: Bench) -> Outcome:
     """4a: distance from chance with labels at random; control: true labels."""
-    found = curves(bench)
+    scores = curves(bench)
 
     def distance(name: str) -> list[float]:
-        rows = zip(_at(found[name], FEW), _at(found[name], MANY), strict=True)
+        rows = zip(_at(scores[name], FEW), _at(scores[name], MANY), strict=True)
         return [max(abs(few - CHANCE), abs(many - CHANCE)) for few, many in rows]
 
     return judged(
@@ -221,7 +221,7 @@ def labels_tell(bench: Bench) -> Outcome:
         Outcome(
             result=estimate.mean(distance("random labels")),
             control=estimate.mean(distance("learner")),
-            data={"accuracy": found["random labels"], **source(bench)},
+            data={"accuracy": scores["random labels"], **source(bench)},
         ),
     )
 
@@ -244,13 +244,13 @@ def fading_is_a_clock(bench: Bench) -> Outcome:
 
 def random_maps_stay(bench: Bench) -> Outcome:
     """6a: accuracy from random maps; control: from identities."""
-    told = runs(bench)
+    trained = runs(bench)
     outcome = Outcome(
         result=estimate.mean(_at(curves(bench, "random start")["learner"], MANY)),
         control=estimate.mean(_at(curves(bench)["learner"], MANY)),
         data={
-            "losses": {name: [list(r.losses) for r in rows] for name, rows in told.items()},
-            "way": told["linear"][0].setup.way,
+            "losses": {name: [list(r.losses) for r in rows] for name, rows in trained.items()},
+            "way": trained["linear"][0].setup.way,
             **source(bench),
         },
     )

@@ -56,25 +56,25 @@ def figures(result: StudyResult) -> tuple[Figure, ...]:
 
 def shots(result: StudyResult) -> Figure:
     """Draw accuracy by shots, and what whole numbers lose."""
-    told = result.data("2a")
+    data = result.data("2a")
     return Figure(
         name="on-chip-learning-shots",
         title="Learning new classes from the context, weights frozen",
         caption="Left: errors among five classes never seen in training; lines are means over "
         "seeds, bands all seeds. Right: accuracy lost where keys, queries, values and synapses are "
-        f"whole numbers. Data: {told['source']}.",
-        panels=(_shots_panel(told), _bits_panel(result)),
+        f"whole numbers. Data: {data['source']}.",
+        panels=(_shots_panel(data), _bits_panel(result)),
         height=4.3,
         widths=(1.25, 1.0),
     )
 
 
-def _shots_panel(told: Mapping[str, Any]) -> Panel:
+def _shots_panel(data: Mapping[str, Any]) -> Panel:
     layers: list[Layer] = [Level(at=80.0, label="guessing")]
-    places = [float(n) for n in told["shots"]]
+    places = [float(n) for n in data["shots"]]
     lowest = 10.0
     for name, label, colour in ARMS:
-        rows = [[max(100 * (1 - share), LEAST) for share in row] for row in told["curves"][name]]
+        rows = [[max(100 * (1 - share), LEAST) for share in row] for row in data["curves"][name]]
         lowest = min(lowest, *(min(row) for row in rows))
         layers.append(band(places, list(zip(*rows, strict=True)), colour=colour, label=label))
     ticks = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
@@ -91,18 +91,18 @@ def _shots_panel(told: Mapping[str, Any]) -> Panel:
 
 
 def _bits_panel(result: StudyResult) -> Panel:
-    told = result.data("3a")
-    found = told["accuracy"]
+    data = result.data("3a")
+    accuracy = data["accuracy"]
     layers: list[Layer] = [
         Level(at=100 * result.finding("3a").claim.threshold, label="allowed"),
         Level(at=0.0),
     ]
     for shots, colour in ((1, ORANGE), (5, BLUE)):
-        place = told["shots"].index(shots)
+        place = data["shots"].index(shots)
         columns = [
             [
                 100 * (exact[place] - whole[place])
-                for exact, whole in zip(found["0"], found[bits], strict=True)
+                for exact, whole in zip(accuracy["0"], accuracy[bits], strict=True)
             ]
             for bits in WIDTHS
         ]
@@ -124,8 +124,8 @@ def _bits_panel(result: StudyResult) -> Panel:
 
 def state(result: StudyResult) -> Figure:
     """Draw an episode and the synapses as the context goes by."""
-    told = result.data("2a")["example"]
-    pictures = told["pictures"]
+    data = result.data("2a")["example"]
+    pictures = data["pictures"]
     drawn = Panel(
         layers=[Heat(values=pictures, limits=(0.0, 1.0))],
         title="an episode: five drawings a class, and a question",
@@ -134,9 +134,9 @@ def state(result: StudyResult) -> Figure:
         y_label="class",
     )
     panels = [drawn]
-    largest = max(abs(x) for rows in told["states"].values() for row in rows for x in row)
-    for tokens, rows in told["states"].items():
-        order = "".join("ABCDE"[k] for k in told["order"][: int(tokens)])
+    largest = max(abs(x) for rows in data["states"].values() for row in rows for x in row)
+    for tokens, rows in data["states"].items():
+        order = "".join("ABCDE"[k] for k in data["order"][: int(tokens)])
         words = order if len(order) <= 5 else f"{order[:5]}…"
         panels.append(
             Panel(
@@ -206,11 +206,11 @@ def _gap_panel(result: StudyResult) -> Panel:
         ("1a", "float32", (ORANGE, YELLOW)),
         ("1b", "float64", (BLUE, SKY)),
     ):
-        found = result.data(key)["curves"]
+        curves = result.data(key)["curves"]
         for (arm, rule), colour in zip(
             (("linear", "state"), ("softmax", "slots")), colours, strict=True
         ):
-            largest = [max(column) for column in zip(*found[arm], strict=True)]
+            largest = [max(column) for column in zip(*curves[arm], strict=True)]
             shown = [(float(t), value) for t, value in enumerate(largest, 1) if value > 0]
             layers.append(
                 Curve(
@@ -234,9 +234,9 @@ def _gap_panel(result: StudyResult) -> Panel:
 
 
 def _locality_panel(result: StudyResult) -> Panel:
-    told = result.data("1c")
+    data = result.data("1c")
     names = {"two factors": "two factors", "three factors": "three factors", "delta": "delta rule"}
-    shares = {name: [100 * n / told["synapses"] for n in told["counts"][name]] for name in names}
+    shares = {name: [100 * n / data["synapses"] for n in data["counts"][name]] for name in names}
     forest = Forest(
         names=list(names.values()),
         values=[sum(row) / len(row) for row in shares.values()],
@@ -253,8 +253,8 @@ def _locality_panel(result: StudyResult) -> Panel:
 
 
 def _traffic_panel(result: StudyResult) -> Panel:
-    told = result.data("1a")["traffic"]
-    x, cache, state = ([float(n) for n in told[name]] for name in ("tokens", "cache", "state"))
+    data = result.data("1a")["traffic"]
+    x, cache, state = ([float(n) for n in data[name]] for name in ("tokens", "cache", "state"))
     return Panel(
         layers=[
             Curve(x=x, y=cache, colour=ORANGE, label="keys and values", markers=True),
@@ -269,10 +269,10 @@ def _traffic_panel(result: StudyResult) -> Panel:
 
 
 def _fading_panel(result: StudyResult) -> Panel:
-    found = result.data("5b")["recall"]
+    recall = result.data("5b")["recall"]
     layers: list[Layer] = [CHANCE]
     for name, label, colour in FADING:
-        columns = list(zip(*found[name], strict=True))
+        columns = list(zip(*recall[name], strict=True))
         places = [float(k + 1) for k in range(len(columns))]
         layers.append(band(places, columns, colour=colour, label=f"{label} a token"))
     return Panel(
@@ -290,13 +290,13 @@ def _fading_panel(result: StudyResult) -> Panel:
 
 def trained(result: StudyResult) -> Figure:
     """Draw training from two starts, and the official test where its data was given."""
-    told = result.data("7a")
+    data = result.data("7a")
     panels = [_start_panel(result)]
     words = ""
-    if "errors" in told:
-        panels.append(_official_panel(told))
+    if "errors" in data:
+        panels.append(_official_panel(data))
         words = (
-            f" Right: errors on Omniglot's official test ({told['questions']} questions among 20 "
+            f" Right: errors on Omniglot's official test ({data['questions']} questions among 20 "
             "classes, one drawing each). Coloured: computed here, bars over seeds, trained on six "
             "alphabets; grey: published (outlines by the data's own demonstration, the others by "
             "Koch, Zemel and Salakhutdinov, 2015, with 30 alphabets to train on)."
@@ -314,11 +314,11 @@ def trained(result: StudyResult) -> Figure:
 
 
 def _start_panel(result: StudyResult) -> Panel:
-    told = result.data("6a")
-    found = told["losses"]
-    layers: list[Layer] = [Level(at=math.log(told["way"]), label=f"guessing, ln {told['way']}")]
+    data = result.data("6a")
+    losses = data["losses"]
+    layers: list[Layer] = [Level(at=math.log(data["way"]), label=f"guessing, ln {data['way']}")]
     for name, label, colour in STARTS:
-        columns = list(zip(*found[name], strict=True))
+        columns = list(zip(*losses[name], strict=True))
         steps = [10.0 * (k + 1) for k in range(len(columns))]
         layers.append(band(steps, columns, colour=colour, label=f"start: {label}", markers=False))
     return Panel(
@@ -326,19 +326,19 @@ def _start_panel(result: StudyResult) -> Panel:
         title="a plateau at chance",
         x_label="step",
         y_label="loss (nats)",
-        y_range=(0.0, math.log(told["way"]) + 0.6),
+        y_range=(0.0, math.log(data["way"]) + 0.6),
     )
 
 
-def _official_panel(told: Mapping[str, Any]) -> Panel:
+def _official_panel(data: Mapping[str, Any]) -> Panel:
     rows: list[tuple[str, Sequence[float], str]] = [
-        ("linear attention", told["errors"]["linear"], BLUE),
-        ("softmax attention", told["errors"]["softmax"], ORANGE),
-        ("outlines (Hausdorff)", [told["outlines"]], GREEN),
-        ("nearest pixels", [told["pixels"]], YELLOW),
-        ("linear, untrained", told["errors"]["untrained"], PINK),
+        ("linear attention", data["errors"]["linear"], BLUE),
+        ("softmax attention", data["errors"]["softmax"], ORANGE),
+        ("outlines (Hausdorff)", [data["outlines"]], GREEN),
+        ("nearest pixels", [data["pixels"]], YELLOW),
+        ("linear, untrained", data["errors"]["untrained"], PINK),
     ]
-    rows += [(f"{name}, published", [error], GREY) for name, error in told["published"].items()]
+    rows += [(f"{name}, published", [error], GREY) for name, error in data["published"].items()]
     rows.sort(key=lambda row: sum(row[1]) / len(row[1]))
     forest = Forest(
         names=[name for name, _, _ in rows],

@@ -25,10 +25,10 @@ NEEDS = "glyphs need {0}: pip install {0}, or give a folder with Omniglot"
 
 def font_file() -> Path:
     """Return the font that matplotlib ships."""
-    found = find_spec("matplotlib")
-    if found is None or found.origin is None:
+    spec = find_spec("matplotlib")
+    if spec is None or spec.origin is None:
         raise MissingPackageError(NEEDS.format("matplotlib"))
-    return Path(found.origin).parent / "mpl-data" / "fonts" / "ttf" / "DejaVuSans.ttf"
+    return Path(spec.origin).parent / "mpl-data" / "fonts" / "ttf" / "DejaVuSans.ttf"
 
 
 @lru_cache(maxsize=2)

@@ -85,7 +85,7 @@ def by_shots(bench: Bench, learner: Learner, parts: Split, seed: int) -> dict[st
     """Return accuracies by number of shots: the learner and what it is compared with."""
     table, plain = features(learner, parts), pixels(parts)
     centred = Table(_normal(table.rows), table.size)
-    found: dict[str, list[float]] = {}
+    accuracies: dict[str, list[float]] = {}
     for shots in SHOTS:
         episodes = asked_episodes(bench, parts, seed, shots)
         at_random = shuffled(bench, episodes, seed, shots)
@@ -97,8 +97,8 @@ def by_shots(bench: Bench, learner: Learner, parts: Split, seed: int) -> dict[st
             "gradient step": judge_step(centred, episodes),
         }
         for name, value in rows.items():
-            found.setdefault(name, []).append(value)
-    return found
+            accuracies.setdefault(name, []).append(value)
+    return accuracies
 
 
 def _normal(rows: Float[Tensor, "pictures width"]) -> Float[Tensor, "pictures width"]:

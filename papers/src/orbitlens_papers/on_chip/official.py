@@ -24,7 +24,7 @@ from orbitlens_papers.on_chip.training import classes_of, runs, source
 from orbitlens_papers.trained import judged
 
 # Errors that others published on this test, trained on thirty alphabets where they train at all.
-# Outlines: said by the demonstration that comes with the data. The others: table 2 of Koch, Zemel
+# Outlines: from the demonstration that comes with the data. The others: table 2 of Koch, Zemel
 # and Salakhutdinov (2015), "Siamese Neural Networks for One-shot Image Recognition", as accuracies;
 # read in public notes that quote the table, not in the paper itself.
 PUBLISHED = {
@@ -43,23 +43,23 @@ def seen(pictures: Float[Tensor, "items height width"]) -> Float[Tensor, "items 
 @torch.no_grad()
 def errors(learner: Learner, tests: tuple[OneShotRun, ...]) -> list[float]:
     """Return the share of wrong answers in each run; each class has its own label neuron."""
-    found = []
+    shares = []
     for run in tests:
         labels = torch.arange(len(run.taught))[None]
         taught, asked = (learner.encoder(seen(x))[None] for x in (run.taught, run.asked))
         chosen = learner(taught, labels, asked)[0].argmax(dim=-1)
-        found.append(_wrong(chosen, run))
-    return found
+        shares.append(_wrong(chosen, run))
+    return shares
 
 
 def pixel_errors(tests: tuple[OneShotRun, ...]) -> list[float]:
     """Return errors of the nearest picture by pixels."""
-    found = []
+    shares = []
     for run in tests:
         labels = torch.arange(len(run.taught))[None]
         taught, asked = (seen(x).flatten(1)[None] for x in (run.taught, run.asked))
-        found.append(_wrong(nearest(taught, labels, asked)[0].argmax(dim=-1), run))
-    return found
+        shares.append(_wrong(nearest(taught, labels, asked)[0].argmax(dim=-1), run))
+    return shares
 
 
 def _wrong(chosen: Tensor, run: OneShotRun) -> float:

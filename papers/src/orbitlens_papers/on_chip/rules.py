@@ -54,11 +54,11 @@ def by_state(parts: Parts, *, decay: float = 1.0, update: Update = hebb) -> list
     n, _, width = parts.k.shape
     state = parts.v.new_zeros(n, parts.v.shape[-1], width)
     one = parts.v.new_ones(())
-    found = []
+    outputs = []
     for t in range(parts.k.shape[1]):
         state = decay * state + update(state, parts.k[:, t], parts.v[:, t], one)
-        found.append(parts.q @ state.mT)
-    return found
+        outputs.append(parts.q @ state.mT)
+    return outputs
 
 
 def by_slots(parts: Parts, sharpness: Tensor, *, decay: float = 1.0) -> list[Tensor]:
@@ -72,15 +72,15 @@ def by_slots(parts: Parts, sharpness: Tensor, *, decay: float = 1.0) -> list[Ten
     keys = parts.k.new_zeros(n, n_tokens, width)
     values = parts.v.new_zeros(n, parts.v.shape[-1], n_tokens)
     turns = torch.eye(n_tokens, dtype=parts.k.dtype).expand(n, -1, -1)
-    found = []
+    outputs = []
     for t in range(n_tokens):
         slot = turns[:, t]
         keys = decay * keys + gated(keys, parts.k[:, t], slot, one)
         values = decay * values + gated(values, slot, parts.v[:, t], one)
         scores = sharpness * parts.q @ keys.mT
         weights = scores[..., : t + 1].softmax(dim=-1)
-        found.append(weights @ values.mT[:, : t + 1])
-    return found
+        outputs.append(weights @ values.mT[:, : t + 1])
+    return outputs
 
 
 # --- is a rule local? ------------------------------------------------------------------------

@@ -68,8 +68,8 @@ def completions(length: int, fixed: dict[int, int]) -> Int[Tensor, "string token
 @torch.no_grad()
 def spread(reader: Reader, select: Select, strings: Int[Tensor, "string tokens"]) -> float:
     """Return by how much the output varies over strings, relative to its size."""
-    found = reader(strings, select)
-    return float((found.max() - found.min()) / found.abs().max().clamp_min(1e-300))
+    outputs = reader(strings, select)
+    return float((outputs.max() - outputs.min()) / outputs.abs().max().clamp_min(1e-300))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,11 +126,11 @@ def few_bits_decide(bench: Bench) -> Outcome:
     random_length, control_length = bench.pick(9, 12, 14), 9
     hard_ones = [(r, random_length) for r in _random_readers(bench, random_length)]
     hard_ones += [(r, 11) for r in trained_readers(bench)]
-    found, bits, free = [], [], []
+    spreads, bits, free = [], [], []
     for number, (reader, length) in enumerate(hard_ones):
         fixed = restriction(reader, length)
         excess = max(0, len(fixed) - len(reader.query))
-        found.append(max(float(excess), spread(reader, hard, completions(length, fixed))))
+        spreads.append(max(float(excess), spread(reader, hard, completions(length, fixed))))
         bits.append(len(fixed))
         free.append(spread(reader, hard, all_strings(length)))
         bench.step(0.5 + 0.4 * number / len(hard_ones))
@@ -140,7 +140,7 @@ def few_bits_decide(bench: Bench) -> Outcome:
         for r in ties
     ]
     return Outcome(
-        result=estimate.largest(found, of="readers"),
+        result=estimate.largest(spreads, of="readers"),
         control=estimate.smallest(control, of="readers"),
         data={
             "bits": bits,

@@ -60,19 +60,19 @@ def same_function(bench: Bench) -> Outcome:
     """
     n = bench.pick(12, 50, 200)
     lengths = bench.pick((4, 8), (4, 8, 12), (4, 8, 12, 14))
-    found, control, varying = [], [], 0
+    errors, control, varying = [], [], 0
     for number in range(n):
         length, depth = lengths[number % len(lengths)], 1 + number % 2
         layers = draw_layers(bench, f"layers {number}", length, depth)
         strings = all_strings(length)
-        said = compiled(layers).evaluate(strings.numpy())
-        found.append(_differing(said, run_layers(layers, strings, saturated)))
-        varying += bool((said != said[0]).any())
+        outputs = compiled(layers).evaluate(strings.numpy())
+        errors.append(_differing(outputs, run_layers(layers, strings, saturated)))
+        varying += bool((outputs != outputs[0]).any())
         if length == lengths[-1]:
-            control.append(_differing(said, run_layers(layers, strings, hard)))
+            control.append(_differing(outputs, run_layers(layers, strings, hard)))
         bench.step((number + 1) / n)
     return Outcome(
-        result=estimate.largest(found, of="circuits"),
+        result=estimate.largest(errors, of="circuits"),
         control=estimate.largest(control, of="circuits"),
         data={
             "circuits": n,
@@ -95,11 +95,11 @@ def sizes(bench: Bench) -> dict[str, list[float]]:
             name: [] for name in ("depth", "narrow", "gates", "wires", "differing")
         }
         for length in LENGTHS:
-            found = [
+            counted = [
                 _size(layer, bench.generator("sampled strings", length))
                 for layer in draw_layers(bench, f"sizes {length}", length, bench.pick(2, 4, 10))
             ]
-            for name, column in zip(rows, zip(*found, strict=True), strict=True):
+            for name, column in zip(rows, zip(*counted, strict=True), strict=True):
                 worst = name in {"depth", "differing"}
                 rows[name].append(max(column) if worst else sum(column) / len(column))
         return rows

@@ -111,11 +111,11 @@ def certificates(result: StudyResult) -> Figure:
     """Draw how many bits decide what hard attention says, and what trained readers get wrong."""
     data = result.data("3c")
     x = [float(n) for n in data["lengths"]]
-    found = data["certificates"]
+    sizes = data["certificates"]
     layers: list[Layer] = [
-        Curve(x=x, y=found["random"], colour=GREY, label="random functions", markers=True),
-        Curve(x=x, y=found["majority"], colour=BLUE, label="majority: (n + 1) / 2", markers=True),
-        Curve(x=x, y=found["hard, 2 layers"], colour=PINK, label="hard, two layers", markers=True),
+        Curve(x=x, y=sizes["random"], colour=GREY, label="random functions", markers=True),
+        Curve(x=x, y=sizes["majority"], colour=BLUE, label="majority: (n + 1) / 2", markers=True),
+        Curve(x=x, y=sizes["hard, 2 layers"], colour=PINK, label="hard, two layers", markers=True),
     ]
     most = _most_bits(result)
     layers += [
@@ -137,7 +137,7 @@ def certificates(result: StudyResult) -> Figure:
                 x_label="length of the string",
                 y_label="bits",
                 x_ticks=[(n, str(int(n))) for n in x],
-                y_range=(0.0, max(found["random"]) + 1),
+                y_range=(0.0, max(sizes["random"]) + 1),
             ),
             _wrong(result),
         ),
@@ -316,12 +316,12 @@ def learned(result: StudyResult) -> Figure:
 
 
 def _far(accuracies: dict[str, list[list[float]]], shown: dict[str, tuple[str, str]]) -> Panel:
-    found = [estimate.mean([row[-1] for row in accuracies[name]]) for name in shown]
+    means = [estimate.mean([row[-1] for row in accuracies[name]]) for name in shown]
     forest = Forest(
         names=[label for _, label in shown.values()],
-        values=[f.value for f in found],
-        low=[max(0.0, f.low) if f.n > 1 else f.value for f in found],
-        high=[min(1.0, f.high) if f.n > 1 else f.value for f in found],
+        values=[f.value for f in means],
+        low=[max(0.0, f.low) if f.n > 1 else f.value for f in means],
+        high=[min(1.0, f.high) if f.n > 1 else f.value for f in means],
         colours=[colour for colour, _ in shown.values()],
     )
     return Panel(

@@ -114,8 +114,8 @@ class Recurrent(nn.Module):
         """Return the log-odds that a string has more ones."""
         states, _ = self.lstm(self.embed(strings.bits))
         last = strings.there.sum(dim=1) - 1
-        found: Tensor = self.outer(states[torch.arange(len(last)), last])
-        return found[:, 0]
+        logits: Tensor = self.outer(states[torch.arange(len(last)), last])
+        return logits[:, 0]
 
 
 class Reading(nn.Module):
@@ -132,8 +132,8 @@ class Reading(nn.Module):
         select: Callable[[Tensor], Tensor] = softmax
         if self.is_hard:
             select = straight_through if self.training else hard
-        found: Tensor = self.reader(strings.bits, select, strings.there)
-        return found
+        logits: Tensor = self.reader(strings.bits, select, strings.there)
+        return logits
 
 
 def waves(length: int, width: int) -> Float[Tensor, "position d_model"]:
@@ -192,8 +192,8 @@ def _accuracy(
         strings = draw_strings(CHUNK, mean, generator)
         right.append((model(strings) > 0).long() == strings.labels)
         clear.append(strings.clear)
-    found, kept = torch.cat(right).double(), torch.cat(clear)
-    return float(found.mean()), float(found[kept].mean())
+    is_right, kept = torch.cat(right).double(), torch.cat(clear)
+    return float(is_right.mean()), float(is_right[kept].mean())
 
 
 Accuracies = dict[str, list[list[float]]]  # by model: of every seed, by mean length
@@ -244,11 +244,11 @@ def _lost(rows: Sequence[Sequence[float]]) -> list[float]:
 
 def generalises(bench: Bench) -> Outcome:
     """6a: least accuracy over lengths without encoding; control: a hard reader."""
-    found, clear = tested(bench)
-    data: dict[str, Any] = {"means": list(MEANS), "accuracies": found, "clear": clear}
+    of_all, clear = tested(bench)
+    data: dict[str, Any] = {"means": list(MEANS), "accuracies": of_all, "clear": clear}
     outcome = Outcome(
-        result=estimate.mean(_worst(found["none"])),
-        control=estimate.mean(_worst(found["hard reader"])),
+        result=estimate.mean(_worst(of_all["none"])),
+        control=estimate.mean(_worst(of_all["hard reader"])),
         data=data,
     )
     return judged(bench, outcome)
@@ -256,22 +256,22 @@ def generalises(bench: Bench) -> Outcome:
 
 def encoding_hurts(bench: Bench, *, encoding: str) -> Outcome:
     """6b, 6c: accuracy lost from mean length 50 to 250 with an encoding; control: without."""
-    found = accuracies(bench)
+    scores = accuracies(bench)
     outcome = Outcome(
-        result=estimate.mean(_lost(found[encoding])),
-        control=estimate.mean(_lost(found["none"])),
-        data={"lost": {name: _lost(rows) for name, rows in found.items()}},
+        result=estimate.mean(_lost(scores[encoding])),
+        control=estimate.mean(_lost(scores["none"])),
+        data={"lost": {name: _lost(rows) for name, rows in scores.items()}},
     )
     return judged(bench, outcome)
 
 
 def hard_fails(bench: Bench) -> Outcome:
     """6d: accuracy of hard readers at mean length 100; control: soft models without encoding."""
-    found = accuracies(bench)
+    scores = accuracies(bench)
     at = MEANS.index(100)
     outcome = Outcome(
-        result=estimate.mean([row[at] for row in found["hard reader"]]),
-        control=estimate.mean([row[at] for row in found["none"]]),
-        data={"hard": found["hard reader"], "soft": found["soft reader"]},
+        result=estimate.mean([row[at] for row in scores["hard reader"]]),
+        control=estimate.mean([row[at] for row in scores["none"]]),
+        data={"hard": scores["hard reader"], "soft": scores["soft reader"]},
     )
     return judged(bench, outcome)

@@ -85,11 +85,11 @@ def _accuracies(bench: Bench) -> dict[str, Any]:
         generator = bench.generator(f"accuracies {length}", bench.seeds[0])
         bits = random_strings(n, length, generator)
         noise = 0.25 * torch.randn(bits.shape, generator=generator, dtype=torch.float64)
-        found = {"saturated": accepts(bits, saturated), "hard": accepts(bits, hard)}
+        accepted = {"saturated": accepts(bits, saturated), "hard": accepts(bits, hard)}
         for sharpness in (1, 4, 16):
-            found[f"soft {sharpness}"] = accepts(bits, softmax, sharpness * noise)
-        for name, said in found.items():
-            rows.setdefault(name, []).append(float((said == majority(bits)).double().mean()))
+            accepted[f"soft {sharpness}"] = accepts(bits, softmax, sharpness * noise)
+        for name, answers in accepted.items():
+            rows.setdefault(name, []).append(float((answers == majority(bits)).double().mean()))
     return {"lengths": list(lengths), "accuracies": rows}
 
 

@@ -59,15 +59,15 @@ def bits_of(value: Fraction) -> int:
 
 def _draws(bench: Bench, length: int) -> list[tuple[list[int], list[int]]]:
     """Return scores of a few levels and values, so that many places tie."""
-    found = []
+    drawn = []
     for seed in bench.seeds:
         generator = bench.generator(f"fractions {length}", seed)
         for _ in range(bench.pick(5, 40, 200)):
             scores = torch.randint(0, 3, (length,), generator=generator)
             values = torch.randint(-LARGEST, LARGEST + 1, (length,), generator=generator)
-            found.append((scores.tolist(), values.tolist()))
-        found.append(([0] * length, [LARGEST] * (length - 1) + [LARGEST - 1]))
-    return found
+            drawn.append((scores.tolist(), values.tolist()))
+        drawn.append(([0] * length, [LARGEST] * (length - 1) + [LARGEST - 1]))
+    return drawn
 
 
 def few_bits(bench: Bench) -> Outcome:
@@ -83,7 +83,7 @@ def few_bits(bench: Bench) -> Outcome:
         bits["doubling"].append(bits_of(doubling_mean(range(length), draws[0][1])))
         bits["two layers"].append(bits_of(harmonic_mean_of_places(length)))
         bench.step((number + 1) / len(lengths))
-    over = {name: excess(lengths, found) for name, found in bits.items()}
+    over = {name: excess(lengths, counts) for name, counts in bits.items()}
     return Outcome(
         result=estimate.largest(over["saturated"], of="lengths"),
         control=estimate.smallest(over["doubling"][1:], of="lengths"),
@@ -93,7 +93,7 @@ def few_bits(bench: Bench) -> Outcome:
 
 def excess(lengths: Sequence[int], bits: Sequence[int]) -> list[float]:
     """Return bits beyond log2(n max|v|), by length."""
-    return [found - math.log2(n * LARGEST) for n, found in zip(lengths, bits, strict=True)]
+    return [count - math.log2(n * LARGEST) for n, count in zip(lengths, bits, strict=True)]
 
 
 def second_layer_needs_more(bench: Bench) -> Outcome:

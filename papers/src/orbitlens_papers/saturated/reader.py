@@ -46,8 +46,8 @@ class Reader(nn.Module):
         if there is not None:
             scores = scores.masked_fill(~there[:, None], -math.inf)
         read = torch.einsum("bht,btd,hde->bhe", select(scores), x, self.value)
-        found: Tensor = self.outer(torch.relu(self.inner(read.flatten(1))))
-        return found[:, 0]
+        logits: Tensor = self.outer(torch.relu(self.inner(read.flatten(1))))
+        return logits[:, 0]
 
     def score_table(self, length: int) -> Float[Tensor, "head tokens 2"]:
         """Return the score of every place and bit, by head."""

@@ -38,8 +38,8 @@ class Stack(nn.Module):
         x = x + self.outer(torch.relu(self.inner(x)))
         weights = select(torch.einsum("btd,hd->bht", x, self.reader.query))
         read = torch.einsum("bht,btd,hde->bhe", weights, x, self.reader.value)
-        found: Tensor = self.reader.outer(torch.relu(self.reader.inner(read.flatten(1))))
-        return found[:, 0]
+        logits: Tensor = self.reader.outer(torch.relu(self.reader.inner(read.flatten(1))))
+        return logits[:, 0]
 
 
 def random_stack(length: int, generator: torch.Generator, *, width: int = 8) -> Stack:

@@ -67,37 +67,37 @@ def _made_splits(bench: Bench) -> dict[str, Split]:
     """Return made sounds, a set a seed."""
     height, width = _grid(bench)
     n_train, n_test = bench.pick(24, 1500, 6000), bench.pick(24, 600, 2000)
-    found = {}
+    splits = {}
     for seed in bench.seeds:
         generator = bench.generator("made sounds", seed)
         sounds, labels = made_sounds(
             n_train + n_test, height=height, width=width, generator=generator
         )
-        found[f"seed {seed}"] = Split(
+        splits[f"seed {seed}"] = Split(
             train=sounds[:n_train],
             labels=labels[:n_train],
             test=sounds[n_train:],
             wanted=labels[n_train:],
             n_classes=N_CLASSES,
         )
-    return found
+    return splits
 
 
 def speech_splits(file: Path, bench: Bench) -> dict[str, Split]:
     """Return spoken digits, a set a speaker, who is judged; all others are trained on."""
     height, width = _grid(bench)
     speech = read_speech(file, height=height, width=width, takes=bench.pick(3, 50, 50))
-    found = {}
+    splits = {}
     for name in speech.names:
         own = speech.of(name)
-        found[name] = Split(
+        splits[name] = Split(
             train=speech.pictures[~own],
             labels=speech.digits[~own],
             test=speech.pictures[own],
             wanted=speech.digits[own],
             n_classes=10,
         )
-    return found
+    return splits
 
 
 # --- runs ------------------------------------------------------------------------------------
@@ -189,32 +189,32 @@ def trained_is_blind(bench: Bench) -> Outcome:
 
 def beats(bench: Bench, *, other: str, arm: str = "separable") -> Outcome:
     """3a to 3d: separable less another arm, paired; control: separable on shuffled labels."""
-    found = runs(bench)
-    rows, of = found["headline"], found["of"]
+    results = runs(bench)
+    rows, of = results["headline"], results["of"]
     outcome = Outcome(
         result=_less(rows, arm, other, of=of),
         control=_less(rows, SHUFFLED, other, of=of),
-        data=_headline_data(found) if other == "joint" else {"source": found["source"]},
+        data=_headline_data(results) if other == "joint" else {"source": results["source"]},
     )
     return judged(bench, outcome)
 
 
-def _headline_data(found: dict[str, Any]) -> dict[str, Any]:
-    rows: Rows = found["headline"]
+def _headline_data(results: dict[str, Any]) -> dict[str, Any]:
+    rows: Rows = results["headline"]
     sizes = {name: rows[name][0]["parameters"] for name in rows}
     ratio = sizes["separable"] / sizes["joint"]
     shown = next(row for row in rows["separable"] if "maps" in row)
     return {
-        "source": found["source"],
-        "units": found["units"],
-        "of": found["of"],
-        "chance": found["chance"],
+        "source": results["source"],
+        "units": results["units"],
+        "of": results["of"],
+        "chance": results["chance"],
         "accuracies": {name: _values(rows, name) for name in rows},
         "seconds": {name: _values(rows, name, "seconds") for name in rows},
         "parameters": sizes,
         "curves": {name: [row["curve"] for row in rows[name]] for name in rows},
-        "look": {key: shown[key] for key in ("clip", "maps", "label", "said")},
-        "note": f"clips: {found['source']}; parameters of the separable model over those of the "
+        "look": {key: shown[key] for key in ("clip", "maps", "label", "predicted")},
+        "note": f"clips: {results['source']}; parameters of the separable model over those of the "
         f"joint one: {ratio:.2f}"
         + ("" if abs(ratio - 1) <= MOST_OFF else ", which is not within a tenth of 1"),
     }
@@ -251,13 +251,11 @@ def both_axes(bench: Bench, *, only: str, sees: str) -> Outcome:
 # --- claim 5: order --------------------------------------------------------------------------
 
 
-def size_of(found: Estimate) -> Estimate:
+def size_of(gap: Estimate) -> Estimate:
     """Return the size of a difference, with the interval of sizes inside that of differences."""
-    ends = sorted((abs(found.low), abs(found.high)))
-    low = 0.0 if found.low <= 0 <= found.high else ends[0]
-    return Estimate(
-        value=abs(found.value), low=low, high=ends[1], n=found.n, how=f"size, {found.how}"
-    )
+    ends = sorted((abs(gap.low), abs(gap.high)))
+    low = 0.0 if gap.low <= 0 <= gap.high else ends[0]
+    return Estimate(value=abs(gap.value), low=low, high=ends[1], n=gap.n, how=f"size, {gap.how}")
 
 
 def order_is_free(bench: Bench) -> Outcome:

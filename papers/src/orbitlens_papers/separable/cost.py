@@ -66,13 +66,13 @@ def costs(bench: Bench) -> dict[str, Any]:
     def make() -> dict[str, Any]:
         factors = bench.pick((2, 4, 8, 16), (1, 2, 4, 8, 16), (1, 2, 4, 8, 16, 32, 64))
         grids = [(12 * k, 16 * k) for k in factors]
-        found: dict[str, Any] = {"grids": [list(grid) for grid in grids]}
+        table: dict[str, Any] = {"grids": [list(grid) for grid in grids]}
         for kind, attention in KINDS.items():
             rows = [counted(grid, attention) for grid in grids]
-            found[kind] = {key: [row[key] for row in rows] for key in rows[0]}
+            table[kind] = {key: [row[key] for row in rows] for key in rows[0]}
             exact = [formula(grid, kind) for grid in grids]
-            found[f"{kind}, formula"] = {key: [row[key] for row in exact] for key in exact[0]}
-        return found
+            table[f"{kind}, formula"] = {key: [row[key] for row in exact] for key in exact[0]}
+        return table
 
     return bench.once("costs", make)
 
@@ -91,28 +91,28 @@ def slope(x: Sequence[int | float], y: Sequence[int | float]) -> float:
 
 def grows_like(bench: Bench, *, what: str) -> Outcome:
     """2a, 2c: distance of the exponent from 1 or 3; control: joint attention."""
-    found, wanted = costs(bench), EXPONENTS[what]
+    table, wanted = costs(bench), EXPONENTS[what]
     # Small grids feel their class tokens: exponents are those of the larger ones.
-    heights = [float(grid[0]) for grid in found["grids"] if grid[0] >= 24]
-    slopes = {kind: slope(heights, found[kind][what][-len(heights) :]) for kind in KINDS}
+    heights = [float(grid[0]) for grid in table["grids"] if grid[0] >= 24]
+    slopes = {kind: slope(heights, table[kind][what][-len(heights) :]) for kind in KINDS}
     off = {kind: abs(value - wanted) for kind, value in slopes.items()}
     return Outcome(
         result=estimate.largest([off["separable"]], of="families of grids"),
         control=estimate.smallest([off["joint"]], of="families of grids"),
-        data={"slopes": slopes, **found},
+        data={"slopes": slopes, **table},
     )
 
 
-def as_foretold(bench: Bench) -> Outcome:
+def as_predicted(bench: Bench) -> Outcome:
     """2b: counted ratio of multiply-adds against (h + w) / 2hw; control: joint for separable."""
-    found = costs(bench)
+    table = costs(bench)
     off: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    for k, (h, w) in enumerate(found["grids"]):
+    for k, (h, w) in enumerate(table["grids"]):
         if h < 24:
             continue
-        joint = found["joint"]["multiply-adds"][k]
+        joint = table["joint"]["multiply-adds"][k]
         for kind in KINDS:
-            ratio = found[kind]["multiply-adds"][k] / joint
+            ratio = table[kind]["multiply-adds"][k] / joint
             off[kind].append(abs(ratio * 2 * h * w / (h + w) - 1))
     return Outcome(
         result=estimate.largest(off["separable"], of="grids"),

@@ -189,10 +189,10 @@ def accuracy(result: StudyResult) -> Figure:
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float, float]:
-    found = estimate.mean(values)
-    if found.n == 1:
-        return found.value, found.value, found.value
-    return found.value, found.low, found.high
+    mean = estimate.mean(values)
+    if mean.n == 1:
+        return mean.value, mean.value, mean.value
+    return mean.value, mean.low, mean.high
 
 
 def _accuracies(data: Mapping[str, Any]) -> Panel:
@@ -225,11 +225,11 @@ def _accuracies(data: Mapping[str, Any]) -> Panel:
 
 
 def _gains(data: Mapping[str, Any]) -> Panel:
-    found = data["accuracies"]
-    others = [name for name in ARMS if name in found and not name.startswith("separable")]
+    accuracies = data["accuracies"]
+    others = [name for name in ARMS if name in accuracies and not name.startswith("separable")]
     rows = []
     for name in others:
-        pairs = zip(found["separable"], found[name], strict=False)
+        pairs = zip(accuracies["separable"], accuracies[name], strict=False)
         rows.append(_interval([100 * (a - b) for a, b in pairs]))
     forest = Forest(
         names=[f"over {ARMS[name][1]}" for name in others],
@@ -352,8 +352,8 @@ def attention(result: StudyResult) -> Figure:
         title="Where the class token looks: along frequency, then along time",
         caption=f"One held-out clip ({data['source']}), log power from low (red) to high (blue), "
         f"and the class token's attention in a trained model, mean over heads; it answered "
-        f"{_word(data, look['said'])}. Every column, or every row, has a copy of the token, which "
-        "looks nowhere else.",
+        f"{_word(data, look['predicted'])}. Every column, or every row, has a copy of the token, "
+        "which looks nowhere else.",
         panels=panels,
         n_columns=len(panels),
         height=2.8,

@@ -140,18 +140,18 @@ def sees_the_grid(bench: Bench) -> Outcome:
     """1c: change under all permutations of bins, no positions; control: joint attention."""
     grid = bench.pick((6, 8), (12, 16), (24, 32))
     everything, products = all_permutations(math.prod(grid)), rows_and_columns(*grid)
-    found: dict[str, list[float]] = {"separable, all": [], "separable, products": []}
-    found |= {"joint, all": [], "joint, products": []}
+    changes: dict[str, list[float]] = {"separable, all": [], "separable, products": []}
+    changes |= {"joint, all": [], "joint, products": []}
     for seed, generator in _draws(bench, "bins"):
         for name, attention in (("separable", "separable"), ("joint", "softmax")):
             model = random_model(generator, grid, attention=attention, position="none")
             shown = _shown(generator, grid)
-            found[f"{name}, all"].append(bin_defect(model, shown, everything, seed))
-            found[f"{name}, products"].append(bin_defect(model, shown, products, seed))
+            changes[f"{name}, all"].append(bin_defect(model, shown, everything, seed))
+            changes[f"{name}, products"].append(bin_defect(model, shown, products, seed))
     return Outcome(
-        result=estimate.smallest(found["separable, all"], of="models"),
-        control=estimate.largest(found["joint, all"], of="models"),
-        data={"defects": found, "grid": list(grid)},
+        result=estimate.smallest(changes["separable, all"], of="models"),
+        control=estimate.largest(changes["joint, all"], of="models"),
+        data={"defects": changes, "grid": list(grid)},
     )
 
 
@@ -256,12 +256,12 @@ def _wrong(rows: Sequence[dict[str, Any]], models: Sequence[str], kind: str | No
 
 
 def exactly_products(bench: Bench) -> Outcome:
-    """1d: permutations wrongly foretold of all there are; control: joint attention."""
-    found = census(bench)
+    """1d: permutations wrongly predicted, of all there are; control: joint attention."""
+    counts = census(bench)
     return Outcome(
-        result=estimate.largest(_wrong(found["rows"], ["separable"], None), of="models"),
-        control=estimate.smallest(_wrong(found["rows"], ["joint"], "separable"), of="models"),
-        data=found,
+        result=estimate.largest(_wrong(counts["rows"], ["separable"], None), of="models"),
+        control=estimate.smallest(_wrong(counts["rows"], ["joint"], "separable"), of="models"),
+        data=counts,
     )
 
 

@@ -13,7 +13,7 @@ MEASURES: dict[str, Measure] = {
     "1e": groups.exactly_lines,
     "1f": comparisons.trained_is_blind,
     "2a": partial(cost.grows_like, what="parameters"),
-    "2b": cost.as_foretold,
+    "2b": cost.as_predicted,
     "2c": partial(cost.grows_like, what="multiply-adds"),
     "3a": partial(comparisons.beats, other="joint"),
     "3b": partial(comparisons.beats, other="patches"),

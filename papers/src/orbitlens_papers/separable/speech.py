@@ -56,14 +56,14 @@ def read_speech(file: Path, *, height: int, width: int, takes: int) -> Speech:
     """
     filters = bands(height, SPEECH_RANGE, mels=True)
     with open_archive(file, **BOUNDS, advice=ADVICE) as archive:
-        found = [
+        clips = [
             (picture(clip, filters, width), digit, speaker)
             for clip, digit, speaker in _clips(archive, takes)
         ]
-        pictures, digits, speakers = zip(*found, strict=True) if found else ((), (), ())
+        pictures, digits, speakers = zip(*clips, strict=True) if clips else ((), (), ())
         if len(set(speakers)) < FEWEST_SPEAKERS or set(digits) != set(range(10)):
             raise archive.refusal(
-                f"{len(found)} clips of {len(set(speakers))} speakers and the digits "
+                f"{len(clips)} clips of {len(set(speakers))} speakers and the digits "
                 f"{sorted(set(digits))}; expected all ten digits and at least {FEWEST_SPEAKERS} "
                 "speakers"
             )

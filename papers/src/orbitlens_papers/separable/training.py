@@ -220,5 +220,5 @@ def looked_into(model: Any, job: Job[SoundSetup]) -> Row:  # noqa: ANN401 - of t
         "clip": clip.tolist(),
         "maps": maps,
         "label": int(split.wanted[0]),
-        "said": int(seen.logits.argmax()),
+        "predicted": int(seen.logits.argmax()),
     }

@@ -7,7 +7,7 @@ marked "theory" are derived in docs/certificates.md and agree with those experim
 from orbitlens_papers.claim import Claim, Side
 
 PAPER = "arXiv 2512.03058"
-NINE = "said of all systems; nine in ten leaves room for runs that end before they decide"
+NINE = "claimed of all systems; nine in ten leaves room for runs that end before they decide"
 NATS = 0.01
 SMALL = "a hundredth of a nat: less would not matter to anybody"
 SHUFFLED = "a text with its characters shuffled, in which there is nothing to learn"
@@ -104,9 +104,9 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         key="2a",
-        text="The sign of A foretells the regime when A is symmetric.",
+        text="The sign of A predicts the regime when A is symmetric.",
         source=f"{PAPER}; theory, T2",
-        measured="share of definite systems whose fate is the foretold one",
+        measured="share of definite systems whose fate is the predicted one",
         side=Side.ABOVE,
         threshold=0.9,
         why=NINE,
@@ -117,7 +117,7 @@ CLAIMS: tuple[Claim, ...] = (
         text="It still does when W and A have strong antisymmetric parts.",
         source="the released experiments allow such parts; theory says the proof needs symmetry",
         measured="share of definite systems, antisymmetric parts four times a random matrix's, "
-        "whose fate is the foretold one",
+        "whose fate is the predicted one",
         side=Side.ABOVE,
         threshold=0.9,
         why=NINE,
@@ -128,7 +128,7 @@ CLAIMS: tuple[Claim, ...] = (
         key="2c",
         text="It still does under a causal mask.",
         source="theory, T2: proved when W is symmetric",
-        measured="share of definite systems, symmetric, causal, whose fate is the foretold one",
+        measured="share of definite systems, symmetric, causal, whose fate is the predicted one",
         side=Side.ABOVE,
         threshold=0.9,
         why=NINE,
@@ -169,7 +169,7 @@ CLAIMS: tuple[Claim, ...] = (
         key="4b",
         text="How much a rotary encoding slows gathering and spreading is what the closure says.",
         source="theory, T6 with rotary encodings",
-        measured="mean gap between simulated and foretold log-change of pair distances, over "
+        measured="mean gap between simulated and predicted log-change of pair distances, over "
         "bases, contexts and both signs, relative to the change without encoding",
         side=Side.BELOW,
         threshold=0.1,
@@ -193,7 +193,7 @@ CLAIMS: tuple[Claim, ...] = (
         measured="share of rotary heads whose rates a context makes smaller",
         side=Side.ABOVE,
         threshold=0.9,
-        why="said of all heads; one in ten is left for exceptions",
+        why="claimed of all heads; one in ten is left for exceptions",
         core=False,
     ),
     Claim(

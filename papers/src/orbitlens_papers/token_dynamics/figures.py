@@ -178,7 +178,7 @@ def _rule_panel(result: StudyResult) -> Panel:
         layers=[Level(at=0.9, label="threshold"), *layers],
         title="the sign rule without symmetry",
         x_label="size of the antisymmetric parts (1: a random matrix's)",
-        y_label="share of systems foretold rightly",
+        y_label="share of systems predicted correctly",
         y_range=(0.4, 1.03),
     )
 
@@ -248,13 +248,13 @@ PLACES = (
 
 def trained_figures(result: StudyResult) -> tuple[Figure, ...]:
     """Return what there is data for."""
-    found = []
+    drawn = []
     if result.data("5a").get("models"):
-        found.append(heads(result))
+        drawn.append(heads(result))
     tested = [key for key, _ in PLACES if result.finding(key).verdict is not Verdict.NOT_TESTABLE]
     if tested:
-        found.append(refinements(result, tested))
-    return tuple(found)
+        drawn.append(refinements(result, tested))
+    return tuple(drawn)
 
 
 # --- trained models --------------------------------------------------------------------------

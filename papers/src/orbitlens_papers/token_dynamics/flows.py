@@ -97,13 +97,13 @@ def converges(bench: Bench) -> Outcome:
 
 
 def _regime(bench: Bench, wanted: Fate, positive: float) -> Outcome:
-    found = Counter(long_fate(draw) for draw in draws(bench, "regime", positive))
+    fates = Counter(long_fate(draw) for draw in draws(bench, "regime", positive))
     bench.step(0.5)
     turned = Counter(long_fate(draw) for draw in draws(bench, "regime", 1.0 - positive))
     return Outcome(
-        result=estimate.share(found[wanted], found.total(), of="systems"),
+        result=estimate.share(fates[wanted], fates.total(), of="systems"),
         control=estimate.share(turned[wanted], turned.total(), of="systems"),
-        data={"fates": _plain(found), "fates_turned": _plain(turned)},
+        data={"fates": _plain(fates), "fates_turned": _plain(turned)},
     )
 
 
@@ -166,24 +166,24 @@ class Decay:
 def decay(system: System, tokens: Tokens) -> Decay:
     """Return d ln size / d ln t by least squares over the last tenth of a decade that counts."""
     options = SimulationOptions(n_saved=1025, rtol=1e-8, max_steps=100_000)
-    found = simulate(system, tokens, until=VERY_LONG, options=options)
-    sizes = log_sizes(found.unit_tokens, found.log_scale)
+    trajectory = simulate(system, tokens, until=VERY_LONG, options=options)
+    sizes = log_sizes(trajectory.unit_tokens, trajectory.log_scale)
     sizes = sizes - sizes[0]
     counts = (sizes > SMALL).nonzero()[:, 0]
-    end = float(found.times[counts[-1]])
-    tail = (found.times >= end / 10) & (found.times <= end)
-    logs = found.times[tail].log()
+    end = float(trajectory.times[counts[-1]])
+    tail = (trajectory.times >= end / 10) & (trajectory.times <= end)
+    logs = trajectory.times[tail].log()
     centred = logs - logs.mean()
     exponent = float((centred * sizes[tail]).sum() / centred.square().sum())
-    kept = _spaced(found)
+    kept = _spaced(trajectory)
     return Decay(
-        times=found.times[kept].tolist(), log_sizes=sizes[kept].tolist(), exponent=exponent
+        times=trajectory.times[kept].tolist(), log_sizes=sizes[kept].tolist(), exponent=exponent
     )
 
 
-def _spaced(found: Trajectory) -> Tensor:
+def _spaced(trajectory: Trajectory) -> Tensor:
     """Return some forty moments, evenly spaced on a logarithmic axis."""
-    last = len(found.times) - 1
+    last = len(trajectory.times) - 1
     wanted = torch.logspace(0, math.log10(last), 40, dtype=torch.float64).round().long()
     return wanted.unique()
 
@@ -207,10 +207,10 @@ def decay_exponent(bench: Bench) -> Outcome:
     )
 
 
-def _curve(found: Decay) -> dict[str, list[float]]:
+def _curve(decay: Decay) -> dict[str, list[float]]:
     return {
-        "t": [round(t, 3) for t in found.times],
-        "log_size": [round(size, 3) for size in found.log_sizes],
+        "t": [round(t, 3) for t in decay.times],
+        "log_size": [round(size, 3) for size in decay.log_sizes],
     }
 
 
@@ -219,11 +219,11 @@ def stretch(system: System, tokens: Tokens, *, until: float = SHORT) -> tuple[fl
 
     They are ln of the generalised eigenvalues of the covariance at the end against the start.
     """
-    found = simulate(system, tokens, until=until, options=LOOSE)
-    start, end = (_covariance(x) for x in (found.unit_tokens[0], found.unit_tokens[-1]))
+    trajectory = simulate(system, tokens, until=until, options=LOOSE)
+    start, end = (_covariance(x) for x in (trajectory.unit_tokens[0], trajectory.unit_tokens[-1]))
     inverse = torch.linalg.inv(torch.linalg.cholesky(start))
     values = torch.linalg.eigvalsh(inverse @ end @ inverse.T).clamp(min=1e-300).log()
-    values = values + 2 * found.log_scale[-1]
+    values = values + 2 * trajectory.log_scale[-1]
     return float(values[0]), float(values[-1])
 
 
@@ -279,10 +279,10 @@ def phase_points(bench: Bench) -> list[dict[str, float | str]]:
 
 def mixed_for_good(bench: Bench) -> Outcome:
     """1g: how often an indefinite cloud still neither grows nor shrinks after a long time."""
-    found = Counter(long_fate(draw) for draw in draws(bench, "mixed", 0.5))
+    fates = Counter(long_fate(draw) for draw in draws(bench, "mixed", 0.5))
     return Outcome(
-        result=estimate.share(found[Fate.MIXED], found.total(), of="systems"),
-        data={"fates": _plain(found)},
+        result=estimate.share(fates[Fate.MIXED], fates.total(), of="systems"),
+        data={"fates": _plain(fates)},
     )
 
 
@@ -305,10 +305,10 @@ class Rule:
 
     def row(self) -> dict[str, float | str]:
         """Return it as plain data."""
-        found = estimate.share(self.right, self.n, of="systems")
+        share = estimate.share(self.right, self.n, of="systems")
         return {
-            "twist": self.twist, "mask": self.mask.value, "share": found.value,
-            "low": found.low, "high": found.high, "n": self.n,
+            "twist": self.twist, "mask": self.mask.value, "share": share.value,
+            "low": share.low, "high": share.high, "n": self.n,
         }  # fmt: skip
 
 
@@ -318,18 +318,18 @@ def sign_rule(bench: Bench, twist: float, mask: Mask, n: int = 0) -> Rule:
     for positive, wanted in ((1.0, Fate.DIVERGING), (0.0, Fate.CONVERGING)):
         other = Fate.CONVERGING if wanted is Fate.DIVERGING else Fate.DIVERGING
         systems = draws(bench, f"signs {positive} {twist}", positive, twist=twist, n=n)
-        found = Counter(long_fate(draw, mask=mask) for draw in systems)
-        right, opposite = right + found[wanted], opposite + found[other]
-        total += found.total()
+        fates = Counter(long_fate(draw, mask=mask) for draw in systems)
+        right, opposite = right + fates[wanted], opposite + fates[other]
+        total += fates.total()
     return Rule(twist=twist, mask=mask, right=right, opposite=opposite, n=total)
 
 
 def conditions(bench: Bench, *, twist: float, mask: Mask) -> Outcome:
-    """2: how often the sign of sym(A) foretells the fate; control: the sign of -A."""
-    found = sign_rule(bench, twist, mask)
+    """2: how often the sign of sym(A) predicts the fate; control: the sign of -A."""
+    rule = sign_rule(bench, twist, mask)
     return Outcome(
-        result=estimate.share(found.right, found.n, of="systems"),
-        control=estimate.share(found.opposite, found.n, of="systems"),
+        result=estimate.share(rule.right, rule.n, of="systems"),
+        control=estimate.share(rule.opposite, rule.n, of="systems"),
     )
 
 

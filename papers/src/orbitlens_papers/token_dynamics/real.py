@@ -50,15 +50,15 @@ def readings(bench: Bench) -> tuple[list[Reading], dict[str, str]]:
     """Return a reading a model, and the models that could not be run with the reason."""
 
     def make() -> tuple[list[Reading], dict[str, str]]:
-        found, missing = [], {}
+        rows, missing = [], {}
         names = model_names(bench)
         for number, name in enumerate(names):
             try:
-                found.append(_reading(bench, name))
+                rows.append(_reading(bench, name))
             except OrbitlensError as error:
                 missing[name.rsplit("/", 1)[-1]] = str(error)
             bench.step((number + 1) / len(names))
-        return found, missing
+        return rows, missing
 
     return bench.once("traced models", make)
 
@@ -72,8 +72,8 @@ def _reading(bench: Bench, name: str) -> Reading:
     tendencies = Counter(head.tendency.value for head in heads)
     options = TraceOptions(n_kept=bench.pick(256, 1024, 1024), max_tokens=10**9)
     batches = list(trace_batches(bench, opened))
-    found = trace(opened, batches, options=options)
-    traced = [head for layer in found.layers for head in layer.heads]
+    result = trace(opened, batches, options=options)
+    traced = [head for layer in result.layers for head in layer.heads]
     return Reading(
         model=opened.name,
         position=scanned.model.position.value,
@@ -81,8 +81,8 @@ def _reading(bench: Bench, name: str) -> Reading:
         survival=[head.rotary.survival for head in heads if head.rotary is not None],
         predicted=[head.predicted for head in traced],
         measured=[head.measured for head in traced],
-        layers_predicted=[layer.attention.predicted_log_change for layer in found.layers],
-        layers_measured=[layer.attention.measured_log_change for layer in found.layers],
+        layers_predicted=[layer.attention.predicted_log_change for layer in result.layers],
+        layers_measured=[layer.attention.measured_log_change for layer in result.layers],
     )
 
 

@@ -1,4 +1,4 @@
-"""Claim 4: a rotary encoding slows gathering and spreading, as the Gaussian closure foretells.
+"""Claim 4: a rotary encoding slows gathering and spreading, as the Gaussian closure predicts.
 
 Enters: a bench. Leaves: outcomes. The closure speaks of many tokens at every position, so tokens
 are simulated in copies: `N_ALL` tokens share the positions 0 ... n - 1 of a context of n.
@@ -70,7 +70,7 @@ def closure_change(base: float, n_context: int, sign: float) -> float:
     system = system_of_maps(eye, sign * eye)
     if not math.isinf(base):
         system = with_settings(system, rotary=spec_of(base))
-    found = simulate_closure(
+    trajectory = simulate_closure(
         system,
         torch.zeros(WIDTH, dtype=torch.float64),
         SIZE**2 * eye,
@@ -78,7 +78,7 @@ def closure_change(base: float, n_context: int, sign: float) -> float:
         n_context=n_context,
         n_saved=2,
     )
-    return math.log(float(found.covariances[-1].trace() / found.covariances[0].trace()))
+    return math.log(float(trajectory.covariances[-1].trace() / trajectory.covariances[0].trace()))
 
 
 def _grid(bench: Bench) -> tuple[list[float], list[int], int]:
@@ -91,7 +91,7 @@ Row = dict[str, float | list[float]]
 
 
 def curves(bench: Bench) -> list[Row]:
-    """Return simulated and foretold changes for every base, context and sign."""
+    """Return simulated and predicted changes for every base, context and sign."""
     return bench.once("rotary curves", lambda: _curves(bench))
 
 
@@ -121,11 +121,11 @@ def _curves(bench: Bench) -> list[Row]:
 
 
 def _errors(rows: list[Row], against: str) -> list[float]:
-    """Return for each seed the mean gap between simulation and foretelling, relative."""
+    """Return for each seed the mean gap between simulation and predicting, relative."""
     turned_rows = [row for row in rows if row["base"]]
     table = torch.tensor(
         [
-            [(found - row[against]) / row["unturned"] for found in row["simulated"]]  # type: ignore[operator,union-attr]
+            [(change - row[against]) / row["unturned"] for change in row["simulated"]]  # type: ignore[operator,union-attr]
             for row in turned_rows
         ]
     )
@@ -150,7 +150,7 @@ def slows_with_context(bench: Bench) -> Outcome:
     short, long = min(contexts, key=_number), max(contexts, key=_number)
 
     def ratios(turning: bool) -> list[float]:
-        found: list[float] = []
+        values: list[float] = []
         for row in rows:
             if bool(row["base"]) is not turning or row["context"] != long:
                 continue
@@ -161,8 +161,8 @@ def slows_with_context(bench: Bench) -> Outcome:
                 and (other["base"], other["sign"]) == (row["base"], row["sign"])
             )
             pairs = zip(row["simulated"], first["simulated"], strict=True)  # type: ignore[arg-type]
-            found += [float(a / b) for a, b in pairs]
-        return found
+            values += [float(a / b) for a, b in pairs]
+        return values
 
     return Outcome(
         result=estimate.mean(ratios(True), of="bases, signs and seeds"),

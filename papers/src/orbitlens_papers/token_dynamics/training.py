@@ -74,9 +74,9 @@ def _losses(bench: Bench, task: str, noise: bool) -> Losses:
     configs = [_with_file(run_of(bench, task, *place), file) for place in places]
     if noise:  # half the steps: there is nothing that more of them could teach
         configs = [replace(config, steps=max(1, config.steps // 2)) for config in configs]
-    found = train_all(bench, configs, part="noise" if noise else "")
+    trained = train_all(bench, configs, part="noise" if noise else "")
     result: Losses = {p: {v: [] for v in names} for p, names in variants.items()}
-    for (position, variant, _), run in zip(places, found, strict=True):
+    for (position, variant, _), run in zip(places, trained, strict=True):
         result[position][variant].append(run.result.loss)
     return result
 
@@ -110,16 +110,16 @@ def compare(bench: Bench, *, task: str, position: str, worse: str, better: str) 
     reason = obstacle(bench, task)
     if reason:
         return Outcome(obstacle=reason)
-    found, noise = losses(bench, task), losses(bench, task, noise=True)
+    own, noise = losses(bench, task), losses(bench, task, noise=True)
     outcome = Outcome(
-        result=estimate.difference(found[position][worse], found[position][better]),
+        result=estimate.difference(own[position][worse], own[position][better]),
         control=estimate.difference(noise[position][worse], noise[position][better]),
         data={
-            "losses": found[position],
+            "losses": own[position],
             "noise": noise[position],
             "against_none": {
-                name: estimate.difference(values, found[position]["none"]).to_json()
-                for name, values in found[position].items()
+                name: estimate.difference(values, own[position]["none"]).to_json()
+                for name, values in own[position].items()
                 if name != "none"
             },
         },

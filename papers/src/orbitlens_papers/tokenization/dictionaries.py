@@ -55,10 +55,10 @@ def byte_pairs(text: str, size: int) -> Dictionary:
     names = {number: name for name, number in tokenizer.get_vocab().items()}
 
     def cut(other: str) -> list[int]:
-        found: list[int] = []
+        ids: list[int] = []
         for piece in _pieces(other, ENCODE):
-            found += tokenizer.encode(piece).ids
-        return found
+            ids += tokenizer.encode(piece).ids
+        return ids
 
     return Dictionary(tokens=tuple(names[k] for k in range(len(names))), cut=cut)
 
@@ -100,15 +100,15 @@ def lzw(text: str, size: int) -> Dictionary:
 
 def longest_match(phrases: dict[str, int], text: str) -> list[int]:
     """Return the ids of a text cut greedily; every beginning of a phrase must be a phrase."""
-    found: list[int] = []
+    ids: list[int] = []
     phrase = ""
     for letter in text:
         if phrase + letter in phrases:
             phrase += letter
         else:
-            found.append(phrases[phrase])
+            ids.append(phrases[phrase])
             phrase = letter
-    return [*found, phrases[phrase]] if phrase else found
+    return [*ids, phrases[phrase]] if phrase else ids
 
 
 def blocks(length: int) -> Dictionary:
@@ -120,7 +120,7 @@ def blocks(length: int) -> Dictionary:
         whole = len(text) - len(text) % length
         letters = torch.frombuffer(bytearray(text[:whole].encode()), dtype=torch.uint8)
         numbers = (letters.long() - ord(LETTERS[0])).view(-1, length) @ places
-        found: list[int] = numbers.tolist()
-        return found
+        ids: list[int] = numbers.tolist()
+        return ids
 
     return Dictionary(tokens=tokens, cut=cut)

@@ -60,18 +60,18 @@ def unigrams(result: StudyResult) -> Figure:
 
 
 def _band(
-    found: Sequence[Rows], field: str, *, x: Sequence[float], colour: str, label: str
+    by_seed: Sequence[Rows], field: str, *, x: Sequence[float], colour: str, label: str
 ) -> Curve:
-    values = [[rows[k][field] for rows in found] for k in range(len(found[0]))]
+    values = [[rows[k][field] for rows in by_seed] for k in range(len(by_seed[0]))]
     return band(x, values, colour=colour, label=label)
 
 
 def _sizes_panel(result: StudyResult) -> Panel:
     layers: list[Layer] = [COIN, BEST]
     for key, label, colour in (("1a", "byte pairs", BLUE), ("2a", "LZW phrases", ORANGE)):
-        found = result.data(key)["rows"]
-        x = [float(row["size"]) for row in found[0]]
-        layers.append(_band(found, "loss", x=x, colour=colour, label=label))
+        rows = result.data(key)["rows"]
+        x = [float(row["size"]) for row in rows[0]]
+        layers.append(_band(rows, "loss", x=x, colour=colour, label=label))
     second = result.data("3a")["second"]
     lengths = [row["block"] for row in second[0]]
     layers += [

@@ -12,7 +12,7 @@ MEASURES: dict[str, Measure] = {
     "2a": unigram.phrases_close,
     "2b": unigram.larger_is_better,
     "2c": unigram.below_bound,
-    "3a": unigram.blocks_as_foretold,
+    "3a": unigram.blocks_as_predicted,
     "4a": partial(regimes.letters_are_slow, soon=False),
     "4b": partial(regimes.pairs_are_fast, arm="pairs"),
     "4c": partial(regimes.pairs_are_fast, arm="pairs, equal characters"),

@@ -102,20 +102,20 @@ def _shares(rows: Sequence[Row], step: int) -> list[float]:
 
 def letters_are_slow(bench: Bench, *, soon: bool) -> Outcome:
     """4a, 4d: share of the gap that letters close; control: a wider model, torch's own start."""
-    found, last = runs(bench), SOON if soon else _small(bench).steps
+    rows, last = runs(bench), SOON if soon else _small(bench).steps
     outcome = Outcome(
-        result=estimate.mean(_shares(found["letters"], last)),
-        control=estimate.mean(_shares(found[_widest(bench)], last)),
-        data={} if soon else _pair_data(bench, found, last),
+        result=estimate.mean(_shares(rows["letters"], last)),
+        control=estimate.mean(_shares(rows[_widest(bench)], last)),
+        data={} if soon else _pair_data(bench, rows, last),
     )
     return judged(bench, outcome)
 
 
-def _pair_data(bench: Bench, found: dict[str, list[Row]], last: int) -> dict[str, Any]:
-    halves = [half_way(row, last) for row in found["letters"]]
+def _pair_data(bench: Bench, rows: dict[str, list[Row]], last: int) -> dict[str, Any]:
+    halves = [half_way(row, last) for row in rows["letters"]]
     words = ", ".join(f"at step {step}" if step < last else "not at all" for step in halves)
     return {
-        "arms": {name: found[name] for name in _main_setups(bench)},
+        "arms": {name: rows[name] for name in _main_setups(bench)},
         "note": f"letters close half of the gap {words}, a seed each",
     }
 
@@ -126,11 +126,11 @@ def _widest(bench: Bench) -> str:
 
 def pairs_are_fast(bench: Bench, *, arm: str) -> Outcome:
     """4b, 4c: share of the gap closed soon over byte pairs; control: over letters."""
-    found = runs(bench)
+    rows = runs(bench)
     outcome = Outcome(
-        result=estimate.mean(_shares(found[arm], SOON)),
-        control=estimate.mean(_shares(found["letters"], SOON)),
-        data={"lengths": [row["length"] for row in found[arm]]},
+        result=estimate.mean(_shares(rows[arm], SOON)),
+        control=estimate.mean(_shares(rows["letters"], SOON)),
+        data={"lengths": [row["length"] for row in rows[arm]]},
     )
     return judged(bench, outcome)
 
@@ -140,13 +140,13 @@ def pairs_are_fast(bench: Bench, *, arm: str) -> Outcome:
 
 def slow_everywhere(bench: Bench) -> Outcome:
     """5a: fewest steps to half the gap over cells; control: over byte pairs."""
-    found, most = runs(bench), cell_setup(bench, width=16, start="small").steps
+    by_arm, most = runs(bench), cell_setup(bench, width=16, start="small").steps
     cells = [name for name in _cell_setups(bench) if not name.startswith("one layer")]
-    by_cell = {name: [half_way(row, most) for row in found[name]] for name in cells}
+    by_cell = {name: [half_way(row, most) for row in by_arm[name]] for name in cells}
     fewest = [float(min(values)) for values in zip(*by_cell.values(), strict=True)]
-    pairs = [float(half_way(row, most)) for row in found["pairs"]]
+    pairs = [float(half_way(row, most)) for row in by_arm["pairs"]]
     data: dict[str, Any] = {"cells": by_cell, "most": most, "note": regime(by_cell, most)}
-    data["losses"] = {name: [row["losses"][-1] for row in found[name]] for name in cells}
+    data["losses"] = {name: [row["losses"][-1] for row in by_arm[name]] for name in cells}
     outcome = Outcome(result=estimate.mean(fewest), control=estimate.mean(pairs), data=data)
     return judged(bench, outcome)
 
@@ -171,8 +171,8 @@ def regime(cells: dict[str, list[int]], most: int) -> str:
 
 def blind_without_positions(bench: Bench) -> Outcome:
     """6a: share closed by one causal layer without positions; control: learned positions."""
-    found = runs(bench)
-    rows, control = found["one layer, no positions"], found["one layer"]
+    by_arm = runs(bench)
+    rows, control = by_arm["one layer, no positions"], by_arm["one layer"]
     last = rows[0]["steps"][-1]
     outcome = Outcome(
         result=estimate.mean(_shares(rows, last)),

@@ -108,8 +108,8 @@ def ladders(
     return bench.once(name, lambda: bench.map(climb, todo))
 
 
-def _closed_at(found: Sequence[Sequence[Row]], size: int) -> Estimate:
-    return estimate.mean([row["closed"] for rows in found for row in rows if row["size"] == size])
+def _closed_at(by_seed: Sequence[Sequence[Row]], size: int) -> Estimate:
+    return estimate.mean([row["closed"] for rows in by_seed for row in rows if row["size"] == size])
 
 
 # --- claim 1: byte pairs ---------------------------------------------------------------------
@@ -121,19 +121,19 @@ def _pair_ladders(bench: Bench) -> list[list[Row]]:
 
 def byte_pairs_close(bench: Bench, *, size: int) -> Outcome:
     """1a, 1b: share of the gap that a unigram model closes; control: characters shuffled."""
-    found = _pair_ladders(bench)
+    by_seed = _pair_ladders(bench)
     noise = ladders(bench, "bpe", (10, 100), is_shuffled=True)
     return Outcome(
-        result=_closed_at(found, size),
+        result=_closed_at(by_seed, size),
         control=_closed_at(noise, size),
-        data={"rows": found, "shuffled": noise},
+        data={"rows": by_seed, "shuffled": noise},
     )
 
 
 def four_are_worse(bench: Bench) -> Outcome:
     """1c: the same with four tokens; control: ten."""
-    found = _pair_ladders(bench)
-    return Outcome(result=_closed_at(found, 4), control=_closed_at(found, 10))
+    by_seed = _pair_ladders(bench)
+    return Outcome(result=_closed_at(by_seed, 4), control=_closed_at(by_seed, 10))
 
 
 # --- claim 2: LZW ----------------------------------------------------------------------------
@@ -141,12 +141,12 @@ def four_are_worse(bench: Bench) -> Outcome:
 
 def phrases_close(bench: Bench) -> Outcome:
     """2a: share of the gap closed with a thousand phrases; control: characters shuffled."""
-    found = ladders(bench, "lzw", LZW_SIZES)
+    by_seed = ladders(bench, "lzw", LZW_SIZES)
     noise = ladders(bench, "lzw", LZW_SIZES, is_shuffled=True)
     return Outcome(
-        result=_closed_at(found, 1000),
+        result=_closed_at(by_seed, 1000),
         control=_closed_at(noise, 1000),
-        data={"rows": found, "shuffled": noise},
+        data={"rows": by_seed, "shuffled": noise},
     )
 
 
@@ -155,12 +155,12 @@ def larger_is_better(bench: Bench) -> Outcome:
     return Outcome(result=_worst_rise(ladders(bench, "lzw", LZW_SIZES)))
 
 
-def _worst_rise(found: Sequence[Sequence[Row]]) -> Estimate:
+def _worst_rise(by_seed: Sequence[Sequence[Row]]) -> Estimate:
     """Return the paired difference of the step between sizes that raises the mean loss most."""
-    n_steps = len(found[0]) - 1
+    n_steps = len(by_seed[0]) - 1
     steps = [
         estimate.difference(
-            [rows[k + 1]["loss"] for rows in found], [rows[k]["loss"] for rows in found]
+            [rows[k + 1]["loss"] for rows in by_seed], [rows[k]["loss"] for rows in by_seed]
         )
         for k in range(n_steps)
     ]
@@ -178,8 +178,8 @@ def bound(size: int) -> float:
 
 def below_bound(bench: Bench) -> Outcome:
     """2c: loss over bound, the largest over sizes; control: characters, at the largest size."""
-    found = ladders(bench, "lzw", LZW_SIZES)
-    ratios = [row["loss"] / bound(row["size"]) for rows in found for row in rows]
+    by_seed = ladders(bench, "lzw", LZW_SIZES)
+    ratios = [row["loss"] / bound(row["size"]) for rows in by_seed for row in rows]
     return Outcome(
         result=estimate.largest(ratios, of="dictionaries"),
         control=estimate.smallest([UNIGRAM / bound(LZW_SIZES[-1])], of="dictionaries"),
@@ -190,7 +190,7 @@ def below_bound(bench: Bench) -> Outcome:
 # --- claim 3: blocks -------------------------------------------------------------------------
 
 
-def blocks_as_foretold(bench: Bench) -> Outcome:
+def blocks_as_predicted(bench: Bench) -> Outcome:
     """3a: largest gap to the closed form of first order; control: a source of second order."""
     own, other = (ladders(bench, "blocks", BLOCKS, order=order) for order in (1, 2))
     return Outcome(
@@ -200,8 +200,8 @@ def blocks_as_foretold(bench: Bench) -> Outcome:
     )
 
 
-def _gaps(found: Sequence[Sequence[Row]]) -> list[float]:
-    return [abs(row["loss"] - block_loss(1, row["block"])) for rows in found for row in rows]
+def _gaps(by_seed: Sequence[Sequence[Row]]) -> list[float]:
+    return [abs(row["loss"] - block_loss(1, row["block"])) for rows in by_seed for row in rows]
 
 
 # --- claim 5b: long memory -------------------------------------------------------------------
@@ -209,13 +209,13 @@ def _gaps(found: Sequence[Sequence[Row]]) -> list[float]:
 
 def ten_for_any_order(bench: Bench) -> Outcome:
     """5b: share of the gap that ten byte pairs close at order 8; control: characters shuffled."""
-    found = {
+    by_order = {
         order: ladders(bench, "bpe", (10, 100), order=order)
         for order in bench.pick((1, 8), ORDERS, ORDERS)
     }
     noise = ladders(bench, "bpe", (10, 100), is_shuffled=True)
     return Outcome(
-        result=_closed_at(found[8], 10),
+        result=_closed_at(by_order[8], 10),
         control=_closed_at(noise, 10),
-        data={"orders": {str(order): rows for order, rows in found.items()}},
+        data={"orders": {str(order): rows for order, rows in by_order.items()}},
     )

@@ -112,15 +112,15 @@ def starts_as_nothing(bench: Bench) -> Outcome:
     """1c: change of the answers at the start; control: the form that replaces tokens."""
     data = data_of(bench)
     images = data.judged[:16].double()
-    found: dict[str, list[float]] = {"moto": [], "moto-replace": []}
+    changes: dict[str, list[float]] = {"moto": [], "moto-replace": []}
     for seed in bench.seeds:
         plain = _logits(plain_setup(bench), data, seed, images)
-        for name, rows in found.items():
+        for name, rows in changes.items():
             setup = plain_setup(bench, modulation=name)
             rows.append(float((_logits(setup, data, seed, images) - plain).abs().max()))
     return Outcome(
-        result=estimate.largest(found["moto"], of="seeds"),
-        control=estimate.smallest(found["moto-replace"], of="seeds"),
+        result=estimate.largest(changes["moto"], of="seeds"),
+        control=estimate.smallest(changes["moto-replace"], of="seeds"),
         data={"source": data.source},
     )
 
@@ -128,15 +128,15 @@ def starts_as_nothing(bench: Bench) -> Outcome:
 def order_is_invisible(bench: Bench) -> Outcome:
     """1d: change of answers when patches are shuffled, no positions; control: a conv stem."""
     data = data_of(bench)
-    found: dict[str, list[float]] = {"patch": [], "conv": []}
+    changes: dict[str, list[float]] = {"patch": [], "conv": []}
     for seed in bench.seeds:
-        for stem, rows in found.items():
+        for stem, rows in changes.items():
             setup = plain_setup(bench, position="none", stem=stem, modulation="moto")
             model = build_model(setup, data, seed).double().eval()
             rows.append(_shuffle_error(model, data, bench.generator("patches", seed)))
     return Outcome(
-        result=estimate.largest(found["patch"], of="seeds"),
-        control=estimate.smallest(found["conv"], of="seeds"),
+        result=estimate.largest(changes["patch"], of="seeds"),
+        control=estimate.smallest(changes["conv"], of="seeds"),
         data={"source": data.source},
     )
 

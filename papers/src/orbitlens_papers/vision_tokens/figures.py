@@ -65,12 +65,12 @@ def gains(result: StudyResult) -> Figure:
 
 def _forest(arms: Mapping[str, Sequence[float]]) -> Panel:
     plain = arms[f"plain, {MAIN}"]
-    found = {name: _gain(arms[f"{name}, {MAIN}"], plain) for name in SHOWN}
+    gains = {name: _gain(arms[f"{name}, {MAIN}"], plain) for name in SHOWN}
     forest = Forest(
-        names=["MoTo and TokenProp" if name == "both" else name for name in found],
-        values=[100 * gain.value for gain in found.values()],
-        low=[100 * max(gain.low, -1.0) for gain in found.values()],
-        high=[100 * min(gain.high, 1.0) for gain in found.values()],
+        names=["MoTo and TokenProp" if name == "both" else name for name in gains],
+        values=[100 * gain.value for gain in gains.values()],
+        low=[100 * max(gain.low, -1.0) for gain in gains.values()],
+        high=[100 * min(gain.high, 1.0) for gain in gains.values()],
         colours=list(SHOWN.values()),
     )
     return Panel(
@@ -89,16 +89,16 @@ def _budgets(arms: Mapping[str, Sequence[float]]) -> Panel:
     layers: list[Layer] = []
     shift = {"plain": 0.97, "both": 1.03}
     for name, label, colour in (("plain", "plain", BLUE), ("both", "MoTo and TokenProp", ORANGE)):
-        found = [estimate.mean(arms[f"{name}, {n}"]) for n in BUDGETS]
+        means = [estimate.mean(arms[f"{name}, {n}"]) for n in BUDGETS]
         x = [n * shift[name] for n in BUDGETS]
-        y = [100 * value.value for value in found]
+        y = [100 * value.value for value in means]
         layers += [
             Curve(x=x, y=y, colour=colour, width=1.2),
             Points(
                 x=x,
                 y=y,
-                low=[100 * max(0.0, value.low) for value in found],
-                high=[100 * min(1.0, value.high) for value in found],
+                low=[100 * max(0.0, value.low) for value in means],
+                high=[100 * min(1.0, value.high) for value in means],
                 colour=colour,
                 label=label,
             ),
@@ -218,12 +218,12 @@ def pixels(result: StudyResult) -> Figure:
 
 def _r2_panel(r2: Mapping[str, Sequence[float]], best: float) -> Panel:
     names = ("narrow", "narrow, TokenProp", "plain", "TokenProp", "both", "conv stem")
-    found = [estimate.mean(r2[f"{name}, {MAIN}"]) for name in names]
+    means = [estimate.mean(r2[f"{name}, {MAIN}"]) for name in names]
     forest = Forest(
         names=[_with_width(name) for name in names],
-        values=[value.value for value in found],
-        low=[max(0.0, value.low) for value in found],
-        high=[min(1.0, value.high) for value in found],
+        values=[value.value for value in means],
+        low=[max(0.0, value.low) for value in means],
+        high=[min(1.0, value.high) for value in means],
         colours=[GREY, GREEN, GREY, GREEN, ORANGE, PINK],
     )
     return Panel(

@@ -116,10 +116,10 @@ def _of(rows: Sequence[Row], field: str) -> list[float]:
     return [float(row[field]) for row in rows]
 
 
-def gain(found: Rows, name: str, beside: str, field: str = "accuracy") -> Estimate:
+def gain(rows: Rows, name: str, beside: str, field: str = "accuracy") -> Estimate:
     """Return what an arm has more than another, over pairs."""
-    n = min(len(found[name]), len(found[beside]))
-    own, other = (_of(found[arm][:n], field) for arm in (name, beside))
+    n = min(len(rows[name]), len(rows[beside]))
+    own, other = (_of(rows[arm][:n], field) for arm in (name, beside))
     return estimate.difference(own, other, of="pairs")
 
 
@@ -132,7 +132,7 @@ def step_seconds(
     """Return processor seconds of a few training steps of each arm, in turns; a list a round."""
     models = [build_model(arm, data).train() for arm in arms]
     labelled = [(data.pool[: a.batch], data.pool_labels[: a.batch]) for a in arms]
-    found = []
+    rows = []
     for number in range(rounds + 1):
         row = []
         for model, (images, labels) in zip(models, labelled, strict=True):
@@ -142,8 +142,8 @@ def step_seconds(
                 model.zero_grad(set_to_none=True)
             row.append((time.process_time() - started) / steps)
         if number:  # the first round warms up
-            found.append(row)
-    return found
+            rows.append(row)
+    return rows
 
 
 def quick_steps(bench: Bench) -> Outcome:
@@ -169,14 +169,14 @@ def quick_steps(bench: Bench) -> Outcome:
 
 def gains_accuracy(bench: Bench, *, name: str, beside: str) -> Outcome:
     """3, 5: accuracy of an arm less another's; control: both designs, shuffled labels."""
-    found = runs(bench)
+    rows = runs(bench)
     outcome = Outcome(
-        result=gain(found, name, beside),
-        control=gain(found, SHUFFLED, beside),
+        result=gain(rows, name, beside),
+        control=gain(rows, SHUFFLED, beside),
         data={
-            "by_labels_of_others": gain(found, name, beside, "by_others").to_json(),
-            "accuracies": {arm: _of(found[arm], "accuracy") for arm in (name, beside)},
-            "looks": {arm: [row["looks"] for row in found[arm]] for arm in (name, beside)},
+            "by_labels_of_others": gain(rows, name, beside, "by_others").to_json(),
+            "accuracies": {arm: _of(rows[arm], "accuracy") for arm in (name, beside)},
+            "looks": {arm: [row["looks"] for row in rows[arm]] for arm in (name, beside)},
             "source": data_of(bench).source,
         },
     )
@@ -185,15 +185,15 @@ def gains_accuracy(bench: Bench, *, name: str, beside: str) -> Outcome:
 
 def gains_at_main(bench: Bench) -> Outcome:
     """3b: as 3a, with what the figures need of all arms."""
-    found = runs(bench)
+    by_arm = runs(bench)
     outcome = gains_accuracy(bench, name=f"both, {MAIN}", beside=f"plain, {MAIN}")
     more = {
-        "arms": {name: _of(rows, "accuracy") for name, rows in found.items()},
-        "r2": {name: _of(rows, "r2") for name, rows in found.items()},
-        "losses": {name: _of(rows, "loss") for name, rows in found.items()},
+        "arms": {name: _of(rows, "accuracy") for name, rows in by_arm.items()},
+        "r2": {name: _of(rows, "r2") for name, rows in by_arm.items()},
+        "losses": {name: _of(rows, "loss") for name, rows in by_arm.items()},
         "pictures": {
             name: {key: rows[0][key] for key in ("image", "layout", "spectra")}
-            for name, rows in found.items()
+            for name, rows in by_arm.items()
             if "layout" in rows[0]
         },
     }
@@ -206,10 +206,10 @@ def _with(outcome: Outcome, more: dict[str, Any]) -> Outcome:
 
 def labels_teach(bench: Bench) -> Outcome:
     """3h: accuracy behind shuffled training labels; control: true ones."""
-    found = runs(bench)
+    rows = runs(bench)
     outcome = Outcome(
-        result=estimate.mean(_of(found[SHUFFLED], "accuracy"), of="pairs"),
-        control=estimate.mean(_of(found[f"both, {MAIN}"], "accuracy"), of="pairs"),
+        result=estimate.mean(_of(rows[SHUFFLED], "accuracy"), of="pairs"),
+        control=estimate.mean(_of(rows[f"both, {MAIN}"], "accuracy"), of="pairs"),
         data={"source": data_of(bench).source},
     )
     return judged(bench, outcome)
@@ -221,8 +221,8 @@ def labels_teach(bench: Bench) -> Outcome:
 def keeps_pixels(bench: Bench) -> Outcome:
     """4a: R^2 of patches with TokenProp less that without; control: tokens of other patches."""
     data = data_of(bench)
-    found, names = runs(bench), (f"narrow, TokenProp, {MAIN}", f"narrow, {MAIN}")
-    numbers: dict[str, Any] = {"r2": {name: _of(found[name], "r2") for name in names}}
+    rows, names = runs(bench), (f"narrow, TokenProp, {MAIN}", f"narrow, {MAIN}")
+    numbers: dict[str, Any] = {"r2": {name: _of(rows[name], "r2") for name in names}}
     numbers |= {"best": best_r2(data, NARROW), "source": data.source}
     if data.n_pixels <= NARROW:
         reason = (
@@ -231,7 +231,7 @@ def keeps_pixels(bench: Bench) -> Outcome:
         )
         return Outcome(obstacle=f"{reason}; give a folder with MNIST", data=numbers)
     outcome = Outcome(
-        result=gain(found, *names, "r2"), control=gain(found, *names, "r2_others"), data=numbers
+        result=gain(rows, *names, "r2"), control=gain(rows, *names, "r2_others"), data=numbers
     )
     return judged(bench, outcome)
 
@@ -245,10 +245,10 @@ def best_r2(data: Digits, width: int) -> float:
 
 def costs_no_accuracy(bench: Bench) -> Outcome:
     """4b: accuracy with TokenProp less that without; control: both designs, shuffled labels."""
-    found, plain = runs(bench), f"plain, {MAIN}"
+    rows, plain = runs(bench), f"plain, {MAIN}"
     outcome = Outcome(
-        result=gain(found, f"TokenProp, {MAIN}", plain),
-        control=gain(found, SHUFFLED, plain),
+        result=gain(rows, f"TokenProp, {MAIN}", plain),
+        control=gain(rows, SHUFFLED, plain),
         data={"source": data_of(bench).source},
     )
     return judged(bench, outcome)

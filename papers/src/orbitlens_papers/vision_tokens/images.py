@@ -55,8 +55,8 @@ def read_digits(file: str | None) -> Digits:
         InputError: the file, or the one of labels beside it, is not what it should be.
     """
     parts = () if file is None else (Path(file), Path(file).with_name(LABELS))
-    found = [part.stat() for part in parts if part.is_file()]
-    return _read(file, tuple((status.st_size, status.st_mtime_ns) for status in found))
+    sizes = [part.stat() for part in parts if part.is_file()]
+    return _read(file, tuple((status.st_size, status.st_mtime_ns) for status in sizes))
 
 
 @lru_cache(maxsize=2)

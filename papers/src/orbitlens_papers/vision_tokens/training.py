@@ -149,14 +149,14 @@ def judge(
     classes as often as it does.
     """
     model.eval()
-    found = torch.cat([model(pixel_values=x).logits.argmax(dim=1) for x in images.split(512)])
+    predicted = torch.cat([model(pixel_values=x).logits.argmax(dim=1) for x in images.split(512)])
     model.train()
     labels = labels[: len(images)]
     guessed, true = (
-        torch.bincount(x, minlength=N_CLASSES).double() / len(x) for x in (found, labels)
+        torch.bincount(x, minlength=N_CLASSES).double() / len(x) for x in (predicted, labels)
     )
     return {
-        "accuracy": float((found == labels).double().mean()),
+        "accuracy": float((predicted == labels).double().mean()),
         "by_others": float((guessed * true).sum()),
     }
 
