@@ -1,6 +1,8 @@
 """`orbitlens study` as a user meets it: lists, runs, files, refusals."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -178,3 +180,15 @@ def test_a_folder_that_cannot_be_written_is_refused(tiny, tmp_path):
 def test_settings_know_their_seeds():
     assert Settings(scale=Scale.SMOKE).n_seeds >= 2
     assert Settings(seeds=7).n_seeds == 7
+
+
+def test_without_the_entry_point_there_is_no_such_command(tmp_path):
+    code = (
+        "import importlib.metadata as m; m.entry_points = lambda **k: (); "
+        "from orbitlens.cli.app import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "study", "list"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "No such command" in done.stderr

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,15 @@ import pytest
 from orbitlens_papers.registry import STUDIES
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_readme_lists_every_paper_with_its_folder():
+    text = (ROOT / "papers" / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (arXiv [\d.]+) \|", text, re.MULTILINE)
+    listed = {
+        (import_module(f"orbitlens_papers.{folder}").STUDY.name, paper) for folder, paper in rows
+    }
+    assert listed == {(study.name, study.paper) for study in STUDIES.values()}
 
 
 def example():
@@ -42,16 +52,16 @@ def test_pages_and_readme_are_up_to_date():
 def test_stored_results_are_of_the_default_scale_and_of_today_s_claims(name):
     data = json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text(encoding="utf-8"))
     assert data["scale"] == "default"
-    keys = [found["claim"]["key"] for found in data["findings"]]
+    keys = [finding["claim"]["key"] for finding in data["findings"]]
     assert keys == [claim.key for claim in STUDIES[name].claims]
-    for found, claim in zip(data["findings"], STUDIES[name].claims, strict=True):
-        assert found["claim"]["threshold"] == claim.threshold
+    for finding, claim in zip(data["findings"], STUDIES[name].claims, strict=True):
+        assert finding["claim"]["threshold"] == claim.threshold
     assert "/" not in data["provenance"]["hardware"]
 
 
 @pytest.mark.parametrize("name", list(STUDIES))
 def test_every_control_of_a_stored_core_claim_failed_or_the_claim_is_undecided(name):
     data = json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text(encoding="utf-8"))
-    for found in data["findings"]:
-        if found["control_failed"] is False:
-            assert found["verdict"] == "undecided"
+    for finding in data["findings"]:
+        if finding["control_failed"] is False:
+            assert finding["verdict"] == "undecided"
