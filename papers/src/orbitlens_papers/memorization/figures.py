@@ -65,10 +65,9 @@ def _trained_points(result: StudyResult) -> list[Layer]:
     chosen = [row for row in rows if not row["each"] and row["length"] == length]
     if not chosen:  # at smoke scale nothing is learned
         return []
-    line = marks(chosen, "n_sequences", PINK, "")[0]
-    assert isinstance(line, Curve)
+    x, y = _means(chosen, "n_sequences")
     label = f"trained, {length} tokens"
-    return [Points(x=line.x, y=line.y, colour=PINK, symbol="diamond", size=7.0, label=label)]
+    return [Points(x=x, y=y, colour=PINK, symbol="diamond", size=7.0, label=label)]
 
 
 def _over_number(result: StudyResult) -> Panel:
@@ -273,12 +272,15 @@ def marks(rows: Rows, x: str, colour: str, label: str) -> list[Layer]:
                     size=5.5,
                 )
             )
-    places = sorted({float(row[x]) for row in rows})
-    means = []
-    for place in places:
-        logs = [math.log(row["parameters"]) for row in rows if row[x] == place]
-        means.append(math.exp(sum(logs) / len(logs)))
+    places, means = _means(rows, x)
     return [Curve(x=places, y=means, colour=colour, label=label), *layers]
+
+
+def _means(rows: Rows, x: str) -> tuple[list[float], list[float]]:
+    """Return the values of x, and the geometric mean of parameters at each."""
+    places = sorted({float(row[x]) for row in rows})
+    counts = [[row["parameters"] for row in rows if row[x] == place] for place in places]
+    return places, [math.exp(sum(map(math.log, c)) / len(c)) for c in counts]
 
 
 TRIANGLE = " A triangle: even the widest model did not learn it."
@@ -322,13 +324,10 @@ def _trained_lengths(searches: Rows) -> Panel:
 def _trained_numbers(searches: Rows) -> Panel:
     length = searches[-1]["length"]
     rows = [row for row in searches if not row["each"] and row["length"] == length]
-    drawn = marks(rows, "n_sequences", BLUE, "trained")
-    line = drawn[0]
-    assert isinstance(line, Curve)
-    x, first = line.x, line.y[0]
+    x, (first, *_) = _means(rows, "n_sequences")
     return Panel(
         layers=[
-            *drawn,
+            *marks(rows, "n_sequences", BLUE, "trained"),
             guide(x, first, 0.5, "∝ √N"),
             Curve(
                 x=x,
