@@ -362,6 +362,7 @@ FUZZED = {
     "llama-longrope-short": ["short_factor", "long_factor", "factor", "attention_factor"],
     "gemma3": ["rope_theta"],
 }
+FUZZED |= {"deepseek_v3-yarn-bias": ["factor", *YARN], "lfm2": (), "lfm2_moe": ()}
 FUZZED |= dict.fromkeys(["gpt2", "falcon-new", "t5", "albert"], ())
 FUZZED |= dict.fromkeys(["gpt_neo", "mpt", "deberta", "stablelm-qk-norm", "qwen2-sliding"], ())
 
