@@ -179,7 +179,7 @@ def test_a_result_with_a_word_for_a_number_is_refused(tmp_path):
     train(config, tmp_path)
     file = tmp_path / run_hash(config) / RESULT
     file.write_text(json.dumps(json.loads(file.read_text()) | {"loss": "low"}))
-    with pytest.raises(TrainingError, match="loss='low': expected a number"):
+    with pytest.raises(TrainingError, match="loss: expected a number"):
         train(config, tmp_path)
 
 

@@ -8,12 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from orbitlens.errors import InputError
+from orbitlens.errors import InputError, ResultError
 from orbitlens.lab import sweep as sweep_module
 from orbitlens.lab.run import RunResult, run_config, run_hash
 from orbitlens.lab.summary import Interval, interval, summary_row
 from orbitlens.lab.sweep import run_sweep
 from orbitlens.lab.sweep_file import line_of, read_sweep
+from orbitlens.lab.sweep_result import SweepResult
 
 BASE = """
 seeds = 2
@@ -335,3 +336,62 @@ def test_a_worker_of_dask_that_is_killed_costs_no_run(tmp_path, monkeypatch):
     assert len(result.runs) == 4
     assert len({run_hash(run.config) for run in result.runs}) == 4  # nothing twice
     assert [row.loss.n for row in result.rows] == [2, 2]
+
+
+# --- the result ------------------------------------------------------------------------------
+
+
+def test_a_sweep_is_saved_and_loaded_whole(tmp_path):
+    plan = read_sweep(
+        written(
+            tmp_path,
+            "measure = true\n[grid]\nresidual = ['all', [0]]\n[baseline]\nresidual = 'all'",
+        )
+    )
+    result = run_sweep(plan, tmp_path / "out", Here)
+    again = SweepResult.load(result.save(tmp_path / "sweep.json"))
+    assert again == result
+    data = json.loads((tmp_path / "sweep.json").read_text())
+    assert [row["label"] for row in data["summary"]] == ["all", "residual=[0]"]
+    with pytest.raises(ResultError, match="expected 'sweep'"):
+        SweepResult.from_json({**data, "kind": "scan"})
+    del data["summary"][0]["loss"]["mean"]
+    with pytest.raises(ResultError, match=r"rows\[0\].loss.mean is missing"):
+        SweepResult.from_json(data)
+
+
+def compared(losses, baseline=(1.0, 1.1, 1.2)):
+    plain = [fake(run_config({"seed": s}), loss=loss) for s, loss in enumerate(baseline)]
+    other = [fake(run_config({"seed": s, "width": 32}), loss=loss) for s, loss in enumerate(losses)]
+    rows = (
+        summary_row("plain", plain),
+        summary_row("narrow", other, baseline=("plain", plain)),
+    )
+    return SweepResult(rows=rows, runs=(*plain, *other))
+
+
+@pytest.mark.parametrize(
+    ("losses", "words"),
+    [
+        ((0.90, 1.00, 1.101), "1 have a lower loss, 0 a higher one, and 0 show no difference"),
+        ((1.10, 1.20, 1.301), "0 have a lower loss, 1 a higher one, and 0 show no difference"),
+        ((1.00, 1.00, 1.30), "0 have a lower loss, 0 a higher one, and 1 show no difference"),
+    ],
+)
+def test_a_sweep_says_in_words_what_the_intervals_show(losses, words):
+    result = compared(losses)
+    assert "2 settings, 6 runs." in result.summary()
+    assert words in result.summary()
+    assert len(repr(result).splitlines()) <= 3
+
+
+def test_a_sweep_has_a_row_a_setting_and_a_figure(tmp_path):
+    result = compared((0.9, 1.0, 1.101))
+    table = result.to_pandas()
+    assert list(table["setting"]) == ["plain", "narrow"]
+    assert table["loss_difference"][1] == pytest.approx(-0.0996667, abs=1e-6)
+    assert table["loss"][0] == pytest.approx(1.1)
+    assert "narrow" in result._repr_html_()
+    pytest.importorskip("plotly", reason="an optional extra")
+    (points,) = result.plot().data
+    assert dict(zip(points.y, points.x, strict=True))["plain"] == pytest.approx(1.1)

@@ -25,11 +25,12 @@ from orbitlens.lab.recipe import (
     rate_at,
     training_batch,
 )
-from orbitlens.lab.run import RunConfig, result_from_json, run_config, run_hash, task_of
+from orbitlens.lab.run import RunConfig, RunResult, run_config, run_hash, task_of
 from orbitlens.lab.run_state import LOG, MODEL, RESULT, STATE, read_state
 from orbitlens.lab.tasks import build_task, judged_columns
 from orbitlens.lab.tasks.base import stream_seed
 from orbitlens.lab.training import train
+from orbitlens.results.codec import decode
 
 FORK = multiprocessing.get_context("fork")  # a fork has everything imported: kills can be many
 TINY = {"digits": 1, "layers": 1, "heads": 2, "width": 8, "steps": 24, "batch": 8, "judged": 64}
@@ -72,7 +73,7 @@ def test_a_run_learns_and_leaves_a_model_a_log_and_a_result(tmp_path):
     assert result.accuracy > 0.9
     assert result.loss < 0.3
     folder = tmp_path / run_hash(config)
-    assert result_from_json(json.loads((folder / RESULT).read_text())) == result
+    assert decode(RunResult, json.loads((folder / RESULT).read_text())) == result
     lines = log(tmp_path, config)
     assert [line["step"] for line in lines] == [50, 100, 150]
     assert lines[-1]["loss"] < lines[0]["loss"]

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from tiny_models import CASES, build
 
 from orbitlens.errors import CheckpointError, InputError
 from orbitlens.running import loading
@@ -12,6 +11,7 @@ from orbitlens.running.inputs import Source, inputs_of
 from orbitlens.running.model import Model, load
 from orbitlens.running.samples import samples_of
 from orbitlens.scanning.api import scan
+from tiny_models import CASES, build
 
 BY_NAME = {case.name: case for case in CASES}
 TEXT = "The old house by the sea was quiet. Nobody had lived there for years."

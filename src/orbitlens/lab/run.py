@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from orbitlens.errors import InputError
 from orbitlens.lab.tasks import Task, build_task, check_options, task_options
 from orbitlens.orbit.switches import SWITCHES, Switches
+from orbitlens.results.codec import encode
 
 VERSION = 1  # of the trainer; another version trains anew
 # Settings of tasks that the defaults below do not suit.
@@ -177,28 +178,6 @@ class RunResult:
     cpu_seconds: float = 0.0  # of the same steps, by the processor's clock: for busy machines
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result as plain data."""
-        return {
-            "config": self.config.to_json(),
-            **{s.name: getattr(self, s.name) for s in fields(self) if s.name != "config"},
-        }
-
-
-def result_from_json(data: object) -> RunResult:
-    """Return the result that `to_json` wrote.
-
-    Raises:
-        InputError: it is something else.
-    """
-    names = {each.name: each for each in fields(RunResult)}
-    required = {name for name, each in names.items() if each.default is MISSING}
-    if not isinstance(data, Mapping) or not required <= set(data) <= set(names):
-        raise InputError(f"expected an object with {', '.join(names)}.")
-    settings = data["config"]
-    if not isinstance(settings, Mapping) or not isinstance(settings.get("options"), Mapping):
-        raise InputError("config: expected the settings of a run and the options of its task.")
-    flat = {name: value for name, value in settings.items() if name != "options"}
-    for name in ("seed", "loss", "accuracy", "token_accuracy", "steps", "seconds", "parameters"):
-        if isinstance(data[name], bool) or not isinstance(data[name], int | float):
-            raise InputError(f"{name}={data[name]!r}: expected a number.")
-    return RunResult(**{**data, "config": run_config(flat | dict(settings["options"]))})
+        """Return the result as plain data, which `decode` of `results/codec.py` reads."""
+        data: dict[str, Any] = encode(self)
+        return data

@@ -1,55 +1,28 @@
-"""Sweeps: many runs side by side, and what their differences are worth.
+"""Sweeps: many runs side by side, compared over seeds.
 
 Enters: a `Sweep` and a way to make an executor (processes here, Dask on a cluster). Leaves: a
 `SweepResult`. Each run has its own folder, named by its hash: a sweep that is started again runs
-what is missing and goes on with what was interrupted. A run that fails is reported, and stops no
-other.
+what is missing and resumes what was interrupted. A run that fails is reported, and stops no other.
 """
 
 import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, as_completed
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from orbitlens.errors import InputError, OrbitlensError
 from orbitlens.files import write_whole
-from orbitlens.lab.run import RunConfig, RunResult, result_from_json, run_hash
+from orbitlens.lab.run import RunConfig, RunResult, run_hash
 from orbitlens.lab.run_state import RESULT
 from orbitlens.lab.summary import Row, summary_row
 from orbitlens.lab.sweep_file import Cell, Sweep
+from orbitlens.lab.sweep_result import Failure, SweepResult
 from orbitlens.lab.training import read_result, train
+from orbitlens.results.codec import decode
 from orbitlens.running.loading import quiet_transformers
 
 MakeExecutor = Callable[[], Executor]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """A run that did not end."""
-
-    label: str
-    seed: int
-    error: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class SweepResult:
-    """All runs of a sweep, and their summary."""
-
-    rows: tuple[Row, ...]
-    runs: tuple[RunResult, ...]
-    failed: tuple[Failure, ...]
-    n_reused: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the sweep as plain data."""
-        return {
-            "runs": [run.to_json() for run in self.runs],
-            "summary": [row.to_json() for row in self.rows],
-            "failed": [asdict(failure) for failure in self.failed],
-        }
 
 
 def run_sweep(
@@ -149,7 +122,7 @@ class _Runs:
         elif error is not None:
             self.errors[name] = f"{type(error).__name__}: {error}"
         else:
-            self.done[name] = result_from_json(future.result())
+            self.done[name] = decode(RunResult, future.result())
             self._keep(name)
         self._show()
 

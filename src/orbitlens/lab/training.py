@@ -23,7 +23,7 @@ from orbitlens.lab.devices import Tracker, check_share, make_accelerator
 from orbitlens.lab.judging import convergence, judge
 from orbitlens.lab.ownership import owned, writing
 from orbitlens.lab.recipe import build_model, check_run, make_optimizer, rate_at, training_batch
-from orbitlens.lab.run import RunConfig, RunResult, result_from_json, task_of
+from orbitlens.lab.run import RunConfig, RunResult, task_of
 from orbitlens.lab.run_state import (
     LOG,
     MODEL,
@@ -42,6 +42,7 @@ from orbitlens.lab.tasks import Batch
 from orbitlens.lab.tasks.base import stream_seed
 from orbitlens.lab.tasks.text import TextTask
 from orbitlens.lab.tokenizer import character_tokenizer
+from orbitlens.results.codec import decode
 from orbitlens.running.loading import threads_for
 
 LOG_EVERY = 50  # steps; also how often losses are checked
@@ -103,13 +104,14 @@ def read_result(path: Path) -> RunResult | None:
     """
     file = path / RESULT
     try:
-        return result_from_json(json.loads(file.read_text(encoding="utf-8")))
+        result: RunResult = decode(RunResult, json.loads(file.read_text(encoding="utf-8")))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, RecursionError, InputError) as error:
         raise TrainingError(
             f"{file}: this result of a run cannot be read ({error}). Delete it to train again."
         ) from error
+    return result
 
 
 class _Run:

@@ -164,27 +164,38 @@ class OrbitModel(OrbitPreTrainedModel):
             attention_mask=attention_mask,
             patterns=bool(output_attentions),
         )
-        given = self.surroundings.given(call, x)
-        places = self._places(call, x.device)
-        if places is not None:
-            x = x + places
-        states: list[Any] = []
-        patterns: list[Any] = []
-        for number in range(self.config.num_hidden_layers):
-            if places is not None and self.reinjects and number:
-                x = x + places
-            if output_hidden_states:
-                states.append(x)
-            block = self.layers[0 if self.config.shared_layers else number]
-            x, pattern = block(x, given, cache, number)
-            patterns.append(pattern)
+        states: list[Any] | None = [] if output_hidden_states else None
+        x, patterns = self._through_layers(x, call, cache, states)
         x = self.norm(x)
         return BaseModelOutputWithPast(
             last_hidden_state=x,
             past_key_values=cache,
-            hidden_states=(*states, x) if output_hidden_states else None,
+            hidden_states=None if states is None else (*states, x),
             attentions=tuple(patterns) if output_attentions else None,
         )
+
+    def _through_layers(
+        self,
+        x: Tensor,
+        call: Call,
+        cache: Any,  # noqa: ANN401 - a cache of transformers
+        states: list[Any] | None,
+    ) -> tuple[Tensor, list[Any]]:
+        """Return the stream after the last layer and each pattern; `states` takes its inputs."""
+        given = self.surroundings.given(call, x)
+        places = self._places(call, x.device)
+        if places is not None:
+            x = x + places
+        patterns: list[Any] = []
+        for number in range(self.config.num_hidden_layers):
+            if places is not None and self.reinjects and number:
+                x = x + places
+            if states is not None:
+                states.append(x)
+            block = self.layers[0 if self.config.shared_layers else number]
+            x, pattern = block(x, given, cache, number)
+            patterns.append(pattern)
+        return x, patterns
 
     def _embedded(
         self, input_ids: Tensor | None, inputs_embeds: Tensor | None, pixels: Tensor | None

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from orbitlens.lab.summary import Interval, Row
-from orbitlens.lab.sweep import SweepResult
+from orbitlens.lab.sweep_result import SweepResult
 from orbitlens.lab.tasks import Ceiling
 from orbitlens.terminal.fitted_table import Column, FittedTable, text_column
 
@@ -33,7 +33,8 @@ def runs_view(rows: Sequence[Row], ceiling: Ceiling | None) -> Iterator[Renderab
 
 
 def sweep_view(result: SweepResult) -> Iterator[RenderableType]:
-    """Yield a sweep: its summary, then the runs that failed."""
+    """Yield a sweep: its summary in words and as a table, then the runs that failed."""
+    yield Text(result.summary() + "\n")
     if result.rows:
         yield from runs_view(result.rows, None)
     for failure in result.failed:
