@@ -31,9 +31,11 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import traceback
 import types
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
+from textwrap import fill
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
@@ -45,6 +47,7 @@ BLOCK = re.compile(
 COST = re.compile(r"[\d.,]+(?= (?:s|ms|KB|MB|GB)\b)")
 NUMBER = re.compile(r"([-+−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?)")
 ROUNDING = 1e-9
+WIDTH = 100
 SAMPLE = "sample output"
 
 
@@ -70,7 +73,7 @@ class Session:
         padded = "\n" * (first_line - 1) + code
         with contextlib.redirect_stdout(io.StringIO()) as out:
             exec(compile(padded, str(self.page), "exec"), self.module.__dict__)
-        self.printed = out.getvalue().rstrip()
+        self.printed = folded(out.getvalue())
 
     def content(self, name: str) -> str:
         """Return what belongs into the block of this name."""
@@ -109,7 +112,13 @@ def command_output(command: str) -> str:
     )
     if done.returncode == 1:  # 2 is an error that a page may show, 1 is a bug
         raise RuntimeError(f"{command}\n{done.stdout}")
-    return "\n".join(line.rstrip() for line in done.stdout.rstrip().splitlines())
+    return folded(done.stdout)
+
+
+def folded(text: str) -> str:
+    """Return a text without blanks at the ends of lines; sentences are folded, tables are not."""
+    lines = [line.rstrip() for line in text.rstrip().splitlines()]
+    return "\n".join(fill(line, WIDTH) if "  " not in line else line for line in lines)
 
 
 def is_current(old: str, new: str) -> bool:
@@ -139,7 +148,8 @@ def last_digit(text: str) -> float:
 
 def written(page: Path) -> str:
     """Return a page with its generated blocks as they should be; run in a process of its own."""
-    os.environ |= {"COLUMNS": "100", "NO_COLOR": "1", "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1"}
+    os.environ |= {"COLUMNS": str(WIDTH), "NO_COLOR": "1", "PYTHONUTF8": "1"}
+    os.environ["OMP_NUM_THREADS"] = "1"  # for matrices this small, one is fastest
     sys.path[:0] = [str(DOCS), str(ROOT / "tests")]
     session = Session(page)
     sys.modules[session.module.__name__] = session.module
@@ -156,23 +166,29 @@ def main() -> None:
     asked = parser.parse_args()
     pages = asked.pages or all_pages()
     fresh = multiprocessing.get_context("spawn")
-    stale = 0
     with ProcessPoolExecutor(asked.jobs, mp_context=fresh, max_tasks_per_child=1) as pool:
-        for page, new in zip(pages, pool.map(written, pages), strict=True):
-            old = page.read_text(encoding="utf-8")
-            if new == old:
-                continue
-            name = str(page.relative_to(ROOT))
-            stale += 1
-            if asked.check:
-                lines = old.splitlines(), new.splitlines()
-                print("\n".join(difflib.unified_diff(*lines, name, "as it should be", lineterm="")))
-            else:
-                page.write_text(new, encoding="utf-8")
-                print(f"{name}: rewritten")
-    if asked.check and stale:
-        raise SystemExit(f"{stale} pages are out of date: run python docs/generate.py")
-    print(f"{len(pages)} pages: " + ("current" if not stale else f"{stale} rewritten"))
+        tasks = {page: pool.submit(written, page) for page in pages}
+        stale = [page for page, task in tasks.items() if not settled(page, task, asked.check)]
+    if stale:
+        raise SystemExit(f"{len(stale)} of {len(pages)} pages need care: python docs/generate.py")
+    print(f"{len(pages)} pages are current")
+
+
+def settled(page: Path, task: Future[str], check: bool) -> bool:
+    """Write a page, or compare it; whether it is now as it should be."""
+    name, old = str(page.relative_to(ROOT)), page.read_text(encoding="utf-8")
+    if (error := task.exception()) is not None:
+        print(f"{name}: an example failed", *traceback.format_exception(error), sep="\n")
+        return False
+    new = task.result()
+    if new != old and check:
+        lines = old.splitlines(), new.splitlines()
+        print("\n".join(difflib.unified_diff(*lines, name, "as it should be", lineterm="")))
+        return False
+    if new != old:
+        page.write_text(new, encoding="utf-8")
+        print(f"{name}: rewritten")
+    return True
 
 
 if __name__ == "__main__":

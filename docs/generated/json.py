@@ -13,7 +13,7 @@ from generated.meanings import MECHANISMS, SCAN, SCORES
 from generated.tables import table
 
 from orbitlens.checkpoint.load import load_checkpoint
-from orbitlens.cli.demo import write_demo_model
+from orbitlens.cli.demo_model import write_demo_model
 from orbitlens.running import info
 from orbitlens.scanning import scan_result
 from orbitlens.scanning.api import scan
