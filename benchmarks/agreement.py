@@ -17,11 +17,10 @@ from pathlib import Path
 
 import torch
 
-from orbitlens.running.batches import Limits, id_batches, image_batches, shuffled, text_contexts
+from orbitlens.running.batches import Limits, batches_of, image_batches
 from orbitlens.running.images import read_images
-from orbitlens.running.loading import build_module, load_tokenizer
+from orbitlens.running.inputs import inputs_of
 from orbitlens.running.model import load
-from orbitlens.running.texts import read_text
 from orbitlens.theory.clouds import cosine_clusters, mean_cosine, mean_squared_distance
 from orbitlens.tracing.api import trace
 from orbitlens.tracing.options import TraceOptions
@@ -56,23 +55,21 @@ class Case:
     control: list | None = None  # the judged contexts, shuffled
 
 
-def text_batches(file, model, tokenizer, limits, *, shuffle=False):
-    contexts = text_contexts(read_text(file), tokenizer, limits)
-    contexts = shuffled(contexts, seed=0) if shuffle else contexts
-    return list(id_batches(contexts, limits, vocabulary=model.config.vocab_size, positions=512))
-
-
 def text_cases(name, folder, data, n_tokens):
-    model, tokenizer = build_module(folder), load_tokenizer(folder)
+    model = load(folder)
     limits = Limits(context=128, batch=8, max_tokens=n_tokens)
+
+    def batches(file, shuffle_seed=None):
+        inputs = inputs_of(model, data / file)
+        return list(batches_of(model, inputs, limits, shuffle_seed=shuffle_seed))
+
     texts = {
         "another part of Wikipedia": "wikitext2_test.txt",
         "Shakespeare": "tinyshakespeare.txt",
     }
-    fit = text_batches(data / "wikitext2_valid.txt", model, tokenizer, limits)
+    fit = batches("wikitext2_valid.txt")
     for what, file in texts.items():
-        judge = text_batches(data / file, model, tokenizer, limits)
-        control = text_batches(data / file, model, tokenizer, limits, shuffle=True)
+        judge, control = batches(file), batches(file, shuffle_seed=0)
         yield Case(name, f"Wikipedia, judged on {what}", folder, fit, judge, control)
 
 
@@ -87,7 +84,8 @@ def sort_case(folder):
 def image_case(folder, data):
     images = read_images(data / "t10k-images-idx3-ubyte.gz", mean=0.1307, std=0.3081)[:400]
     limits = Limits(context=17, batch=50, max_tokens=10**6)
-    halves = [list(image_batches(p, limits, shape=(1, 28, 28))) for p in images.split(200)]
+    config = load(folder).module.config
+    halves = [list(image_batches(part, limits, config)) for part in images.split(200)]
     return Case("vit-mnist", "digits, judged on others", folder, *halves)
 
 

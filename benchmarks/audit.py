@@ -16,15 +16,15 @@ import torch
 import transformers
 from _timing import machine, time_in_turns, time_once
 
-from orbitlens.order.api import audit
 from orbitlens.order.divergence import js_bits
+from orbitlens.order.measuring import measure_order
 from orbitlens.order.options import AuditOptions
 from orbitlens.order.permutations import neighbour_swaps, shuffles
 from orbitlens.order.sensitivity import Bench, compare, neighbour_effects
 from orbitlens.order.subject import Cell, make_subject, run
-from orbitlens.running.inputs import random_ids
-from orbitlens.running.loading import build_module, load_tokenizer
-from orbitlens.running.samples import text_inputs
+from orbitlens.running.inputs import inputs_of, random_ids
+from orbitlens.running.model import load
+from orbitlens.running.samples import Samples, samples_of
 
 SPEED_GOAL, SECONDS_GOAL, AGREE = 5.0, 30.0, 1e-5
 N_NAIVE = 4  # inputs that one call a permutation is timed on
@@ -83,11 +83,14 @@ def compare_swaps(subject, items, repeats):
     return times, gap
 
 
-def inputs_of(model, tokenizer, options):
+def samples_for(model, options):
     generator = torch.Generator().manual_seed(0)
-    if options.text is not None and tokenizer is not None:
-        return text_inputs(options.text, tokenizer, options.samples, options.length, generator)
-    return random_ids(model.config, options.samples, options.length, generator)
+    n_samples, length = options.samples, options.length
+    if options.text is None or model.tokenizer is None:
+        ids = random_ids(model.module.config, n_samples, length, generator)
+        return Samples(items=ids, source="random")
+    inputs = inputs_of(model, options.text)
+    return samples_of(model, inputs, n_samples, length=length, generator=generator)
 
 
 def main():
@@ -103,16 +106,18 @@ def main():
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     transformers.utils.logging.disable_progress_bar()
-    model, tokenizer = build_module(options.model), load_tokenizer(options.model)
-    inputs = inputs_of(model, tokenizer, options)
-    subject = make_subject(model, n_front=inputs.n_front, n_after_query=inputs.n_after_query)
-    few = inputs.items[:N_NAIVE]
+    model = load(options.model)
+    samples = samples_for(model, options)
+    subject = make_subject(
+        model.module, n_front=samples.n_front, n_after_query=samples.n_after_query
+    )
+    few = samples.items[:N_NAIVE]
     cells, cells_gap = compare_cells(subject, few, options.permutations, options.repeats)
-    swaps, swaps_gap = compare_swaps(subject, inputs.items[:16], options.repeats)
+    swaps, swaps_gap = compare_swaps(subject, samples.items[:16], options.repeats)
     if max(cells_gap, swaps_gap) > AGREE:
         sys.exit(f"results differ by {max(cells_gap, swaps_gap):.1e} bits: nothing to compare")
     chosen = AuditOptions(permutations=options.permutations)
-    whole = time_once(lambda: audit(subject, inputs.items, chosen))
+    whole = time_once(lambda: measure_order(subject, samples.items, options=chosen))
     report(options, cells, swaps, whole, max(cells_gap, swaps_gap))
 
 

@@ -267,7 +267,7 @@ def layer_map(maps: list[HeadMaps]) -> torch.Tensor:
 
 def run_scan(model: Path, *arguments: str) -> None:
     """Run `orbitlens scan` in a process of its own."""
-    command = [sys.executable, "-c", "from orbitlens.cli import main; main()", "scan", str(model)]
+    command = [sys.executable, "-m", "orbitlens.cli", "scan", str(model)]
     subprocess.run([*command, *arguments], check=True, stdout=subprocess.DEVNULL)
 
 

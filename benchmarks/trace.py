@@ -22,38 +22,34 @@ import numpy as np
 import torch
 from _timing import machine, time_in_turns
 
-from orbitlens.checkpoint.load import load_checkpoint
-from orbitlens.running.batches import Limits, id_batches, text_contexts
+from orbitlens.running.batches import Limits, batches_of
 from orbitlens.running.capture import capturing
-from orbitlens.running.loading import build_module, load_tokenizer
-from orbitlens.running.texts import read_text
+from orbitlens.running.inputs import inputs_of
+from orbitlens.running.model import load
 from orbitlens.tracing.collector import Collector
 
 JOBS = ("forward", "trace", "collect")
 
 
 def set_up(args):
-    checkpoint = load_checkpoint(args.model)
-    model, tokenizer = build_module(checkpoint.path), load_tokenizer(checkpoint.path)
+    model = load(args.model)
     limits = Limits(context=args.context, batch=args.batch, max_tokens=args.tokens)
-    contexts = text_contexts(read_text(args.text), tokenizer, limits)
-    size = model.config.vocab_size
-    return checkpoint, model, list(id_batches(contexts, limits, vocabulary=size, positions=None))
+    return model, list(batches_of(model, inputs_of(model, args.text), limits))
 
 
-def forward(checkpoint, model, batches):
+def forward(model, batches):
     with torch.no_grad():
         for batch in batches:
-            model(**batch)
+            model.module(**batch)
 
 
-def traced(checkpoint, model, batches):
-    collector = Collector(checkpoint, n_kept=1024)
-    collector.run(model, None, batches)
+def traced(model, batches):
+    collector = Collector(model, n_kept=1024)
+    collector.run(None, batches)
     return collector
 
 
-def collected(checkpoint, model, batches):
+def collected(model, batches):
     """Keep the states of the whole text, then compute the trace's own metrics with NumPy."""
     kept = {}
 
@@ -61,13 +57,13 @@ def collected(checkpoint, model, batches):
         parts = {name: x.numpy() for name, x in vars(states).items() if x is not None}
         kept.setdefault((stack.name, layer), []).append(parts)
 
-    with torch.no_grad(), capturing(model, checkpoint, keep):
+    with torch.no_grad(), capturing(model.module, model.checkpoint, keep):
         for batch in batches:
-            model(**batch)
+            model.module(**batch)
     return [
         numpy_metrics(
             {name: np.concatenate([p[name] for p in parts]) for name in parts[0]},
-            checkpoint.stack(place[0]).layers[place[1]].n_heads,
+            model.checkpoint.stack(place[0]).layers[place[1]].n_heads,
         )
         for place, parts in kept.items()
     ]
@@ -144,9 +140,9 @@ def main():
     if args.job:
         run_job(args)
         return
-    checkpoint, model, batches = set_up(args)
+    model, batches = set_up(args)
     jobs = {
-        name: lambda f=function: f(checkpoint, model, batches)
+        name: lambda f=function: f(model, batches)
         for name, function in (("forward", forward), ("trace", traced), ("collect", collected))
     }
     times = time_in_turns(jobs, repeats=args.repeats, warm_up=False)

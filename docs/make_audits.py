@@ -21,11 +21,11 @@ from rich.console import Console
 
 from orbitlens.order.api import audit
 from orbitlens.order.audit_result import Audit
+from orbitlens.order.measuring import Origin, measure_order
 from orbitlens.order.options import AuditOptions
 from orbitlens.order.subject import Cell, make_subject, run
 from orbitlens.running.images import patches_of_images
-from orbitlens.running.loading import build_module, load_tokenizer
-from orbitlens.running.samples import text_inputs
+from orbitlens.running.model import load
 from orbitlens.terminal.audit_view import audit_view
 
 OUT = Path(__file__).parent / "audits"
@@ -60,31 +60,23 @@ def keep(name: str, found: Audit) -> None:
 
 def stories(models: Path, data: Path) -> None:
     """Audit a language model of small stories on such stories."""
-    model, tokenizer = (
-        build_module(models / "stories260K-llama-hf"),
-        load_tokenizer(models / "stories260K-llama-hf"),
-    )
-    generator = torch.Generator().manual_seed(0)
-    inputs = text_inputs(data / "tinystories_sample.txt", tokenizer, 64, 32, generator)
-    subject = make_subject(model, n_front=inputs.n_front)
-    options = AuditOptions(path="stories260K-llama-hf", source="text", notes=inputs.notes)
-    keep("stories260K", audit(subject, inputs.items, options))
+    keep("stories260K", audit(models / "stories260K-llama-hf", data / "tinystories_sample.txt"))
 
 
 def sorter(models: Path, data: Path) -> None:
     """Audit the sorter after k of its six answers, permuting its six questions only."""
-    model = build_module(models / "gpt-nano-sort-hf")
+    model = load(models / "gpt-nano-sort-hf").module
     digits = torch.randint(3, (64, 6), generator=torch.Generator().manual_seed(0))
     answers = digits.sort(dim=1).values
-    plain = AuditOptions(path="gpt-nano-sort-hf", source="digits")
-    keep("sorter", audit(make_subject(model), digits, plain))
+    origin = Origin(name="gpt-nano-sort-hf", source="digits")
+    keep("sorter", measure_order(make_subject(model), digits, origin=origin))
     brief = AuditOptions(permutations=32, slices=False, details=False)
     rows = []
     for k in range(6):
         items = torch.cat([digits, answers[:, :k]], dim=1)
         everything = make_subject(model)
         questions = replace(everything, n_back=max(1, k))
-        found = audit(questions, items, brief)
+        found = measure_order(questions, items, options=brief)
         right = {
             cell.value: float(
                 (run(questions, items, cell).prediction.argmax(1) == answers[:, k]).double().mean()
@@ -96,7 +88,7 @@ def sorter(models: Path, data: Path) -> None:
                 "given": k,
                 "right": right,
                 "bits": {name: cell.mean_js_bits for name, cell in found.cells.items()},
-                "bits_across": audit(everything, items, brief).sensitivity,
+                "bits_across": measure_order(everything, items, options=brief).sensitivity,
                 "last_layer": found.layers[-1].defects["pe_causal"],
             }
         )
@@ -117,13 +109,11 @@ def reactions(models: Path, data: Path) -> None:
             if len(window) == 19:
                 rows.append([number["[CLS]"], *window, number["[MASK]"], number["[SEP]"]])
     items = torch.tensor(rows)
-    model = build_module(folder)
-    subject = make_subject(model, n_front=1, n_after_query=1)
+    subject = make_subject(load(folder).module, n_front=1, n_after_query=1)
     note = "windows of textbook reactions, cut from SMILES by the usual pattern; the last is masked"
-    options = AuditOptions(
-        permutations=32, path="rxnmapper-albert-hf", source="reactions", notes=(note,)
-    )
-    keep("rxnmapper", audit(subject, items, options))
+    origin = Origin(name="rxnmapper-albert-hf", source="reactions", notes=(note,))
+    options = AuditOptions(permutations=32)
+    keep("rxnmapper", measure_order(subject, items, options=options, origin=origin))
 
 
 def digits_as_patches(models: Path, data: Path) -> None:
@@ -136,9 +126,9 @@ def digits_as_patches(models: Path, data: Path) -> None:
     labels = read("t10k-labels-idx1-ubyte.gz", 8)
     pixels = read("t10k-images-idx3-ubyte.gz", 16).reshape(-1, 1, 28, 28)[labels < 3][:64]
     images = torch.as_tensor((pixels / 255.0 - 0.1307) / 0.3081, dtype=torch.float32)
-    model = build_module(models / "vit-mnist-3class-hf")
-    options = AuditOptions(path="vit-mnist-3class-hf", source="images")
-    keep("vit-mnist", audit(make_subject(model), patches_of_images(images, 7), options))
+    subject = make_subject(load(models / "vit-mnist-3class-hf").module)
+    origin = Origin(name="vit-mnist-3class-hf", source="images")
+    keep("vit-mnist", measure_order(subject, patches_of_images(images, 7), origin=origin))
 
 
 def main() -> None:

@@ -75,10 +75,24 @@ def test_every_command_has_help(command, flag):
     assert max(map(len, outcome.out.splitlines())) <= 80
 
 
-def test_the_help_lists_every_command():
+def test_the_help_lists_every_command_in_the_order_a_newcomer_needs_and_cuts_none(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     outcome = run("--help")
     assert outcome.code == 0
-    assert all(f"\n  {command} " in outcome.out for command in COMMANDS)
+    lines = outcome.out.partition("Commands:\n")[2].splitlines()
+    listed = [line.split()[0] for line in lines]
+    assert sorted(listed) == COMMANDS
+    verbs = ["demo", "scan", "trace", "audit", "explain", "report", "simulate", "phase", "train"]
+    assert listed[: len(verbs)] == verbs
+    assert all(line.endswith(".") and not line.endswith("...") for line in lines)
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_zoo_alone_lists_its_models():
+    outcome = run("zoo")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out == run("zoo", "list").out
+    assert "orbit-nano-rotary" in outcome.out
 
 
 def test_the_version_is_the_packages_own():
@@ -358,8 +372,8 @@ def test_a_context_for_a_model_without_rotary_positions_is_refused(shared_model)
 
 def test_devices_that_are_not_there_are_refused(model, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    refused("scan", model, "--device", "cuda", says=["no CUDA device", "--device cpu"])
-    refused("scan", model, "--device", "mps", says=["float64", "--device cpu"])
+    refused("scan", model, "--device", "cuda", says=["no CUDA device", "Use the device cpu"])
+    refused("scan", model, "--device", "mps", says=["float64", "Use the device cpu"])
     refused("scan", model, "--device", "toaster", says=["'toaster'", "auto, cpu, cuda or mps"])
 
 
@@ -473,7 +487,7 @@ def test_a_bug_is_not_dressed_up_as_the_users_error(model, monkeypatch):
     def broken(*arguments, **options):
         raise ValueError("a bug")
 
-    monkeypatch.setattr("orbitlens.checkpoint.load.load_checkpoint", broken)
+    monkeypatch.setattr("orbitlens.running.model.load_checkpoint", broken)
     with pytest.raises(ValueError, match="a bug"):
         run("scan", model)
 

@@ -10,7 +10,9 @@ import transformers
 from safetensors.torch import save_file
 
 from orbitlens.errors import InputError
-from orbitlens.running.samples import check_length, ids_of_file, text_inputs
+from orbitlens.running.inputs import inputs_of
+from orbitlens.running.model import load
+from orbitlens.running.samples import check_length, samples_of
 from small_llama import refused, run
 
 FAST = ("--samples", 6, "--permutations", 3)
@@ -83,7 +85,7 @@ def test_it_writes_json(model, tmp_path):
     data = json.loads(file.read_text())
     assert data["settings"]["samples"] == 6
     assert data["slices"] is None
-    assert data["model"]["path"] == "model"  # a name, not where it lies
+    assert data["model"]["path"] == tmp_path.name  # a name, not where it lies; "model" is none
     printed = run("audit", model, "--length", 8, *FAST, "--json", "-", "--no-slices")
     again = json.loads(printed.out)
     assert again["cells"] == data["cells"]
@@ -107,15 +109,17 @@ def test_tokens_that_the_tokenizer_adds_stay_in_place_and_are_named(model, tmp_p
 
 def test_text_becomes_windows_of_the_length_asked_for(model, tmp_path, generator):
     give_tokenizer(model, adds=False)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
     text = tmp_path / "text.txt"
     text.write_text(" ".join(WORDS))
-    found = text_inputs(text, tokenizer, 50, 5, generator)
-    assert found.items.shape == (26, 5)
-    assert (found.items.diff(dim=1) == 1).all()
-    assert found.notes == ("only 26 different inputs of this length were found, 50 were asked",)
-    with pytest.raises(InputError, match="30 tokens of text, but --length 31 needs 31"):
-        text_inputs(text, tokenizer, 2, 31, generator)
+    opened = load(model)
+    inputs = inputs_of(opened, text)
+    samples = samples_of(opened, inputs, 50, length=5, generator=generator)
+    assert samples.items.shape == (26, 5)
+    assert (samples.items.diff(dim=1) == 1).all()
+    assert samples.notes == ("only 26 different samples of this length were found; 50 were asked",)
+    text.write_text(" ".join(WORDS[:10]))
+    with pytest.raises(InputError, match="the text has 10 tokens, but samples of 11 need 11"):
+        samples_of(opened, inputs, 2, length=11, generator=generator)
 
 
 def test_without_a_tokenizer_lines_of_ids_are_read(model, tmp_path):
@@ -129,23 +133,24 @@ def test_without_a_tokenizer_lines_of_ids_are_read(model, tmp_path):
 def test_bad_ids_are_refused_with_their_line(model, tmp_path, generator):
     ids = tmp_path / "ids.txt"
     ids.write_text("1 2 3\n1 two 3\n")
-    refused("audit", model, "--text", ids, "--length", 3, says=["line 2", "no tokenizer"])
+    refused("audit", model, "--text", ids, "--length", 3, says=["line 2", "no token id"])
     ids.write_text("1 2 3\n1 2 99\n")
-    refused("audit", model, "--text", ids, "--length", 3, says=["line 2", "99", "0 to 39"])
-    ids.write_text("1 2 3\n")
-    with pytest.raises(InputError, match="no line has 5 token ids"):
-        ids_of_file(ids, 40, 2, 5, generator)
+    refused("audit", model, "--text", ids, "--length", 3, says=["99", "0 to 39"])
+    opened = load(model)
+    with pytest.raises(InputError, match="no row has 5 token ids"):
+        samples_of(opened, inputs_of(opened, [1, 2, 3]), 2, length=5, generator=generator)
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--length", 2), ["--length 2", "at least 3"]),
-        (("--length", 17), ["--length 17", "positions for 16"]),
-        (("--samples", 1), ["--samples 1", "at least 2"]),
-        (("--permutations", 0), ["--permutations 0"]),
-        (("--text", "there-is-no-such-file"), ["there-is-no-such-file", "cannot be read"]),
-        (("--images", "x.npy"), ["--images is for vision models"]),
+        (("--length", 2), ["samples of 2 tokens", "at least 3"]),
+        (("--length", 17), ["samples of 17 tokens", "positions for 16"]),
+        (("--samples", 1), ["1 samples", "at least 2"]),
+        (("--permutations", 0), ["0 permutations", "1 permutation"]),
+        (("--text", "missing.txt"), ["--text missing.txt", "there is no such file"]),
+        (("--images", "x.npy"), ["--images x.npy", "there is no such file"]),
+        (("--images", __file__), ["reads text, not images"]),
     ],
 )
 def test_what_makes_no_sense_is_refused(model, options, says):
@@ -160,11 +165,11 @@ def test_a_model_that_is_not_there_or_broken_is_refused(model, tmp_path):
     assert "Traceback" not in outcome.err
 
 
-def test_lengths_are_checked_against_the_table_of_positions():
-    config = transformers.GPT2Config(n_positions=16)
-    assert check_length(16, config) == 16
+def test_lengths_are_checked_against_the_table_of_positions(model):
+    opened = load(model)
+    assert check_length(16, opened) == 16
     with pytest.raises(InputError, match="Choose a length of 3 to 16"):
-        check_length(17, config)
+        check_length(17, opened)
 
 
 def test_a_vision_model_is_audited_on_images(tmp_path):
@@ -186,9 +191,9 @@ def test_a_vision_model_is_audited_on_images(tmp_path):
     assert outcome.code == 0
     assert "6 inputs (images) of 9 tokens, tokens 0 to 8 permuted" in outcome.out
     np.save(images, np.zeros((3, 1, 8, 8)))
-    refused("audit", folder, "--images", images, says=["(1, 8, 8)", "(1, 12, 12)"])
+    refused("audit", folder, "--images", images, says=["[1, 8, 8]", "[1, 12, 12]"])
     np.save(images, np.zeros((3, 8)))
-    refused("audit", folder, "--images", images, says=["(3, 8)", "expected (images"])
+    refused("audit", folder, "--images", images, says=["[3, 8]", "expected images"])
 
 
 def test_a_masked_model_without_a_known_mask_token_is_read_as_it_is(tmp_path):
@@ -207,7 +212,7 @@ def test_a_masked_model_without_a_known_mask_token_is_read_as_it_is(tmp_path):
     assert outcome.code == 0
     assert "of 12 tokens" in outcome.out  # ids start behind the padding id
     assert "no mask token is known" in outcome.out
-    refused("audit", folder, "--length", 13, says=["positions for 12 tokens"])
+    refused("audit", folder, "--length", 13, says=["positions for 12"])
 
 
 # --- real weights ----------------------------------------------------------------------------

@@ -147,14 +147,15 @@ REFUSED = [
     ("llama", ["--tokens", "1,2,3"], "at least 4"),
     ("llama", ["--tokens", " ".join(["3"] * 80)], "80 tokens and the model 64 positions"),
     ("llama", ["--tokens", "1,x"], "no token id"),
-    ("llama", [], "Pass ids: --tokens"),
     ("llama", ["--tokens", IDS, "--batch", "0"], "at least 1"),
-    ("llama", ["--tokens", IDS, "--context", "100"], "--context 64 or less"),
+    ("llama", ["--tokens", IDS, "--context", "100"], "100 tokens was asked for; this model has 64"),
     ("llama", ["--tokens", IDS, "--text", "a.txt"], "give one of them"),
-    ("llama", ["--images", "a.npy"], "reads text"),
-    ("vit", ["--text", "a.txt"], "--images"),
-    ("vit", ["--images", "missing.npy"], "cannot be read"),
-    ("vit", ["--images", "a.npy", "--normalise", "1"], "two numbers"),
+    ("llama", ["--text", "missing.txt"], "--text missing.txt: there is no such file"),
+    ("llama", ["--images", __file__], "reads text"),
+    ("vit", ["--text", __file__], "neither a .npy file nor a file of images"),
+    ("vit", ["--tokens", "1,2,3,4"], "expected images"),
+    ("vit", ["--images", "missing.npy"], "--images missing.npy: there is no such file"),
+    ("vit", ["--images", __file__, "--normalise", "1"], "two numbers"),
     ("whisper", [], "input_features"),
 ]
 
@@ -164,6 +165,12 @@ def test_bad_input_is_refused_with_advice(model_folder, name, arguments, said):
     result = run(model_folder(name), *arguments)
     assert isinstance(result.exception, InputError)
     assert said in str(result.exception)
+
+
+def test_without_text_and_tokenizer_a_model_is_run_on_random_tokens_and_says_so(model_folder):
+    result = run(model_folder("llama"), "--max-tokens", "256")
+    assert result.exit_code == 0, result.output
+    assert "inputs are random tokens" in " ".join(result.output.split())
 
 
 def test_the_command_ends_with_code_2_and_no_traceback(model_folder):

@@ -7,7 +7,7 @@ import torch
 from scipy.stats import spearmanr
 
 from orbitlens.checkpoint.load import load_checkpoint
-from orbitlens.cli import demo
+from orbitlens.cli import demo_model as demo
 from orbitlens.reporting.data import read_report_json
 from orbitlens.scanning.api import scan
 from orbitlens.scanning.options import ScanOptions

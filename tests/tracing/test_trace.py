@@ -174,6 +174,27 @@ def test_tokens_that_are_all_the_same_are_refused(tiny):
         trace(model, same, options=QUICK)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (TraceOptions(closures=("chunks", "magic")), "no closure 'magic'; expected plain, frozen"),
+        (TraceOptions(closures=("plain",)), "the closure 'chunks', which is not among"),
+    ],
+)
+def test_a_closure_that_is_not_there_is_refused_before_anything_runs(options, message):
+    with pytest.raises(InputError, match=message):
+        trace("there is no such model", options=options)
+
+
+def test_progress_tells_no_total_that_is_not_known(tiny):
+    model = tiny("llama-grouped")
+    reports = []
+    trace(model, batches(), options=QUICK, progress=lambda *report: reports.append(report))
+    totals = {total for _, total in reports}
+    assert totals == {None, model.architecture.stacks[0].n_layers}
+    assert all(total is None or done <= total for done, total in reports)
+
+
 def test_no_context_at_all_is_refused(tiny):
     model = tiny("gpt2")
     with pytest.raises(InputError, match="too short"):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 study_app = typer.Typer(
     name="study",
     help="Run papers as executable claims, each with thresholds, controls and a verdict.",
+    short_help="Papers as executable claims, each with controls and a verdict.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,

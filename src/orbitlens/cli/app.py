@@ -6,6 +6,7 @@ Heavy packages are imported inside the command that needs them, so that `--help`
 import io
 import os
 import sys
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Annotated
 
@@ -35,19 +36,23 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-# In the order a newcomer needs them.
-app.command("demo")(demo.command)
-app.command("scan")(scan.command)
-app.command("trace")(trace.command)
-app.command("audit")(audit.command)
-app.command("explain")(explain.command)
-app.command("report")(report.command)
-app.command("simulate")(flow.simulate)
-app.command("phase")(flow.phase)
-app.command("train")(lab.train)
-app.command("sweep")(lab.sweep)
-app.add_typer(zoo.zoo_app)
-app.command("families")(families.command)
+# In the order a newcomer needs them, each with a line that 80 columns have room for.
+_COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
+    "demo": (demo.command, "Try it all on a tiny model made on the spot."),
+    "scan": (scan.command, "Which heads gather tokens and which spread them: weights alone."),
+    "trace": (trace.command, "What layers do to tokens of a text, beside what was predicted."),
+    "audit": (audit.command, "Whether predictions depend on the order of tokens, and why."),
+    "explain": (explain.command, "Which tokens a prediction of an encoder is due to."),
+    "report": (report.command, "All of this about one or more models, as one HTML page."),
+    "simulate": (flow.simulate, "The flow of tokens under attention, beside what theory says."),
+    "phase": (flow.phase, "A map of regimes over two parameters of the flow."),
+    "train": (lab.train, "Train a small model on a task and judge it on new examples."),
+    "sweep": (lab.sweep, "Train many models that differ in settings, and compare them."),
+    "families": (families.command, "The families of models that can be read."),
+}
+for _name, (_command, _line) in _COMMANDS.items():
+    app.command(_name, short_help=_line)(_command)
+app.add_typer(zoo.zoo_app, short_help="The small models inside the package.")
 for _entry in sorted(entry_points(group="orbitlens.commands"), key=lambda entry: entry.name):
     app.add_typer(_entry.load(), name=_entry.name)  # installed beside us: `study` of papers/
 

@@ -1,15 +1,25 @@
 """The command `orbitlens zoo`: the small models inside the package."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from orbitlens.cli.output import JsonOption, stdout, write_json
 
+
+class ListByDefault(TyperGroup):
+    """Commands of which `list` is run where none is named."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - of typer's own
+        """Put the name of a command where there is none."""
+        return super().parse_args(ctx, args or ["list"])
+
+
 zoo_app = typer.Typer(
     name="zoo",
+    cls=ListByDefault,
     help="The small models inside the package; their names stand for MODEL everywhere.",
-    no_args_is_help=True,
     rich_markup_mode=None,
 )
 

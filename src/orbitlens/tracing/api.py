@@ -25,7 +25,7 @@ from orbitlens.tracing.collector import Collector, Progress
 from orbitlens.tracing.mechanism_result import Mechanisms
 from orbitlens.tracing.mechanisms import MechanismOptions, mechanism_scores
 from orbitlens.tracing.options import TraceOptions
-from orbitlens.tracing.readings import Tallies, replay_traces, traced_layers
+from orbitlens.tracing.readings import Tallies, check_closures, replay_traces, traced_layers
 from orbitlens.tracing.reports import agreement_report, energy_course
 from orbitlens.tracing.trace_result import SelfCheck, Trace
 
@@ -67,6 +67,7 @@ def trace_and_covariances(
 ) -> tuple[Trace, dict[str, Tensor]]:
     """Return the trace, and the covariances of what heads see, named for a data-aware scan."""
     chosen = options or TraceOptions()
+    check_closures(chosen)
     opened = load(model).running
     passes = _Passes(opened, text, fit, chosen)
     with threads_for(opened.n_parameters):

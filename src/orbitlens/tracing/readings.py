@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from orbitlens.checkpoint.opened import Checkpoint
+from orbitlens.errors import InputError
 from orbitlens.heads.attention import attention_pattern
 from orbitlens.running.inputs import Batch
 from orbitlens.theory.clouds import cosine_clusters, interaction_energy, shuffled_cosine
@@ -47,6 +48,7 @@ from orbitlens.tracing.trace_result import (
 
 Tallies = Mapping[tuple[str, int], LayerTally]
 N_FLOWN = 2  # contexts that flows are run on
+CLOSED_FORM = {"plain": plain_closure, "frozen": frozen_closure}
 
 
 def traced_layers(
@@ -72,15 +74,29 @@ def predict(
     tally: LayerTally, options: TraceOptions, *, generator: torch.Generator
 ) -> dict[str, ClosurePrediction]:
     """Return what each closure says, from the statistics of the text it is fitted on."""
-    closed = {"plain": plain_closure, "frozen": frozen_closure}
-    predictions = {}
-    for name in options.closures:
-        if name in closed:
-            predictions[name] = closed[name](tally)
-        else:
-            assert name in SURROGATES
-            predictions[name] = sampled_closure(tally, name, generator=generator)
-    return predictions
+    return {
+        name: CLOSED_FORM[name](tally)
+        if name in CLOSED_FORM
+        else sampled_closure(tally, name, generator=generator)
+        for name in options.closures
+    }
+
+
+def check_closures(options: TraceOptions) -> None:
+    """Refuse closures that do not exist, before anything runs.
+
+    Raises:
+        InputError: with the names of those that do.
+    """
+    known = (*CLOSED_FORM, *SURROGATES)
+    unknown = [name for name in options.closures if name not in known]
+    if unknown:
+        raise InputError(f"there is no closure {unknown[0]!r}; expected {', '.join(known)}.")
+    if options.closure not in options.closures:
+        raise InputError(
+            f"predictions are to be those of the closure {options.closure!r}, which is not among "
+            f"the closures asked for: {', '.join(options.closures) or 'none'}."
+        )
 
 
 def _layer(
