@@ -558,3 +558,13 @@ def test_a_hub_that_answers_nonsense_or_not_at_all_is_reported(monkeypatch, erro
     monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
     says = ["owner/model", "asking the hub failed", str(error) or "OSError", "local folder"]
     refused("scan", "owner/model", says=says)
+
+
+def test_errors_of_the_hubs_http_library_are_reported(monkeypatch):
+    from huggingface_hub.errors import HfHubHTTPError
+
+    def fail(*arguments, **options):
+        raise HfHubHTTPError.__bases__[0]("no route to the proxy")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
+    refused("scan", "owner/model", says=["asking the hub failed", "no route to the proxy"])

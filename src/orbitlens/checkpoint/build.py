@@ -117,10 +117,10 @@ def _as_in_modules(
     norm = resolve(original.output_norm, settings)
     names = []
     for spec in stack.layers:
-        found = {"o": f"{_output_name(original, settings, spec.number)}.weight"}
+        roles = {"o": f"{_output_name(original, settings, spec.number)}.weight"}
         if norm is not None:
-            found["output_norm"] = f"{_layer_name(original, settings, spec.number)}.{norm}.weight"
-        names.append(found)
+            roles["output_norm"] = f"{_layer_name(original, settings, spec.number)}.{norm}.weight"
+        names.append(roles)
     return tuple(names)
 
 
@@ -231,9 +231,9 @@ class _Builder:
             roles["output_norm"] = output_norm
         if self.recipe == "aligned":
             roles["alignment"] = "self_attn.alignment"
-        found = self._found(place, roles)
+        checked = self._checked(place, roles)
         # Only now: some norms are one a head, and the shapes above have shown their number sane.
-        return found | self._found(place, self._qk_norm_roles())
+        return checked | self._checked(place, self._qk_norm_roles())
 
     def _input_roles(self) -> dict[str, str]:
         """Name what makes queries, keys and values of tokens."""
@@ -242,14 +242,15 @@ class _Builder:
         qkv = self.get(self.layout.qkv)
         return dict(zip(("qkv",) if len(qkv) == 1 else ("q", "k", "v"), qkv, strict=True))
 
-    def _found(self, place: str, roles: Mapping[str, str]) -> dict[str, str]:
-        found = {}
+    def _checked(self, place: str, roles: Mapping[str, str]) -> dict[str, str]:
+        """Return the full names of tensors that must exist, and of biases where there are any."""
+        names = {}
         for role, name in roles.items():
-            found[role] = self._required(f"{place}{name}.weight", self._shapes(role))
+            names[role] = self._required(f"{place}{name}.weight", self._shapes(role))
             bias = f"{place}{name}.bias"
             if bias in self.source.tensors:
-                found[f"{role}_bias"] = self._required(bias, self._shapes(f"{role}_bias"))
-        return found
+                names[f"{role}_bias"] = self._required(bias, self._shapes(f"{role}_bias"))
+        return names
 
     def _qk_norm_roles(self) -> dict[str, str]:
         names = self.get(self.layout.qk_norm)
@@ -309,15 +310,15 @@ class _Builder:
 
     def _shared_tensors(self) -> dict[str, str]:
         names = {"positions": self.layout.positions, "relative_bias": self.layout.relative_bias}
-        found = {k: self.prefix + v for k, v in names.items() if v is not None}
-        found = {k: v for k, v in found.items() if v in self.source.tensors}
-        for role, name in found.items():
+        full = {k: self.prefix + v for k, v in names.items() if v is not None}
+        stored = {k: v for k, v in full.items() if v in self.source.tensors}
+        for role, name in stored.items():
             shape = self.source.tensors[name].shape
             if role == "positions" and len(shape) not in {2, 3}:
                 raise self._misshapen(name, "a table, one row a position")
             if role == "relative_bias" and (len(shape) != 2 or shape[1] != self.n_heads):
                 raise self._misshapen(name, f"one row a bucket, {self.n_heads} columns")
-        return found
+        return stored
 
     def _t5_max_distance(self) -> int:
         """Return the distance from which on all offsets share T5's last bucket."""

@@ -17,6 +17,7 @@ from orbitlens.checkpoint.zoo import find_in_zoo
 from orbitlens.errors import CheckpointError
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+HUB_ERRORS = (OSError, ValueError, RuntimeError, LookupError, TypeError, AttributeError)
 LARGEST_JSON = 64_000_000
 SAFETENSORS_INDEX = "model.safetensors.index.json"
 PICKLE_INDEX = "pytorch_model.bin.index.json"
@@ -81,7 +82,7 @@ def _existing(model: str) -> Path:
 
 def _from_hub(name: str) -> Path:
     from huggingface_hub import constants, snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     wanted = ["config.json", "*.safetensors", SAFETENSORS_INDEX]
     try:
@@ -93,7 +94,8 @@ def _from_hub(name: str) -> Path:
             "that name; the hub itself is switched off or out of reach. Fetch the model where "
             "there is a network (hf download), or give the path of a local folder."
         ) from error
-    except Exception as error:  # networks, proxies and log-in pages fail in too many ways to list
+    # The bases are the errors of whichever HTTP library the hub uses: time-outs, proxies, ...
+    except (*HUB_ERRORS, *HfHubHTTPError.__bases__) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise CheckpointError(
             f"{name}: there is no such file or folder here, and asking the hub failed ({reason}). "
@@ -134,7 +136,7 @@ def _open_pickles(folder: Path, allow_pickle: bool) -> TensorSource:
     if not allow_pickle:
         raise CheckpointError(
             f"{folder}: the only weights are pickles ({files[0].name}), which can run code when "
-            "read. Convert them to safetensors, or pass --allow-pickle (allow_pickle=True) to read "
+            "read. Convert them to safetensors, or pass allow_pickle=True to read "
             "them as plain tensors (torch.load with weights_only)."
         )
     from orbitlens.checkpoint.pickle_file import PickleSource
@@ -175,8 +177,8 @@ def _inside(folder: Path, name: str) -> Path:
     plain = Path(name).name == name and name not in {"", ".", ".."}
     if not plain or not any(target.is_relative_to(place) for place in allowed):
         raise CheckpointError(
-            f"{folder}: the weights are said to be in {name!r}, which lies outside the model's "
-            "folder. Refused: a checkpoint may only name files beside it."
+            f"{folder}: the weights should be in {name!r}, which lies outside the model's folder. "
+            "Refused: a checkpoint may only name files beside it."
         )
     if is_odd:
         raise CheckpointError(

@@ -5,6 +5,8 @@ A pickle can run code when it is read. With the user's leave it is read by `torc
 """
 
 import hashlib
+import pickle
+import struct
 import warnings
 import zipfile
 from collections.abc import Mapping
@@ -17,6 +19,24 @@ from orbitlens.checkpoint.source import TensorInfo
 from orbitlens.errors import CheckpointError
 
 FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+# A damaged pickle raises whatever its instructions happen to hit.
+PICKLE_ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    BufferError,
+    EOFError,
+    ImportError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    pickle.PickleError,
+    struct.error,
+    zipfile.BadZipFile,
+)
 HEADER_BYTES = 4096  # a pickle has no header: its first bytes stand in for one
 
 
@@ -76,7 +96,7 @@ def _load(file: Path) -> dict[str, Tensor]:
         mapped = zipfile.is_zipfile(file)  # files from before 2020 are not, and cannot be mapped
         with warnings.catch_warnings(action="ignore"):  # about protocols: nothing a user can change
             value = torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
-    except Exception as error:  # a damaged pickle raises whatever its instructions happen to hit
+    except PICKLE_ERRORS as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise CheckpointError(
             f"{file}: not a PyTorch file of plain tensors ({reason}). "

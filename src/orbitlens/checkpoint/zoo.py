@@ -40,8 +40,8 @@ def zoo_home() -> Path:
 def zoo_names() -> tuple[str, ...]:
     """Return the names of the models in the package."""
     home = zoo_home()
-    found = sorted(folder.name for folder in home.glob(f"{PREFIX}*")) if home.is_dir() else []
-    return tuple(name for name in found if find_in_zoo(name) is not None)
+    folders = sorted(home.glob(f"{PREFIX}*")) if home.is_dir() else []
+    return tuple(folder.name for folder in folders if find_in_zoo(folder.name) is not None)
 
 
 def find_in_zoo(name: str) -> Path | None:

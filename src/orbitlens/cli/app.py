@@ -75,7 +75,9 @@ def main() -> None:
     try:
         app(prog_name="orbitlens")
     except OrbitlensError as error:
-        print(f"orbitlens: {_harmless(str(error))}", file=sys.stderr)
+        # The library speaks of arguments, which the commands have as options.
+        text = str(error).replace("allow_pickle=True", "--allow-pickle")
+        print(f"orbitlens: {_harmless(text)}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         print("orbitlens: stopped.", file=sys.stderr)

@@ -106,8 +106,8 @@ def flags(settings: Settings) -> tuple[str, ...]:
     notes = []
     if settings.get("residual", "all") != "all":
         notes.append(
-            "some residual sums are missing: what attention or a head does to the stream is said "
-            "of x + attention, which such a layer does not form"
+            "some residual sums are missing: what attention or a head does to the stream is "
+            "measured on x + attention, which such a layer does not form"
         )
     if settings.get("image_size") is not None and causal(settings):
         notes.append("the mask is causal among patches; the class token sees all of them")
