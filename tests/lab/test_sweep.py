@@ -2,7 +2,10 @@
 
 import json
 import math
+import multiprocessing
 import os
+import random
+import time
 from concurrent.futures import BrokenExecutor, Executor, Future
 from dataclasses import replace
 
@@ -10,12 +13,14 @@ import pytest
 
 from orbitlens.errors import InputError, ResultError
 from orbitlens.lab import sweep as sweep_module
+from orbitlens.lab import training
 from orbitlens.lab.run import RunResult, run_config, run_hash
 from orbitlens.lab.summary import Interval, interval, summary_row
 from orbitlens.lab.sweep import run_sweep
 from orbitlens.lab.sweep_file import line_of, read_sweep
 from orbitlens.lab.sweep_result import SweepResult
 
+FORK = multiprocessing.get_context("fork")  # has everything imported: kills can be many
 BASE = """
 seeds = 2
 
@@ -306,6 +311,25 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be written"):
         run_sweep(read_sweep(written(tmp_path, "")), tmp_path / "file" / "out", Here)
+
+
+def test_a_sweep_killed_at_random_moments_ends_with_the_same_numbers(tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "STATE_EVERY", 0.0)
+    text = "[grid]\nposition = ['none', 'learned']\n[baseline]\nposition = 'none'"
+    plan = read_sweep(written(tmp_path, text), {"steps": 30, "warmup": 3})
+    began = time.perf_counter()
+    whole = run_sweep(plan, tmp_path / "whole", Here)
+    seconds, moments = time.perf_counter() - began, random.Random(5)
+    for _ in range(5):
+        process = FORK.Process(target=run_sweep, args=(plan, tmp_path / "cut", Here))
+        process.start()
+        process.join(moments.uniform(0, seconds / 2))
+        process.kill()
+        process.join()
+    again = run_sweep(plan, tmp_path / "cut", Here)
+    assert again.failed == ()
+    assert [row.loss for row in again.rows] == [row.loss for row in whole.rows]
+    assert again.rows[1].difference.loss == whole.rows[1].difference.loss
 
 
 # --- Dask ------------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ def full_columns(targets: Int[Tensor, "batch tokens"]) -> list[int]:
 
 @torch.no_grad()
 def convergence(model: Any, task: Task) -> dict[str, Any]:  # noqa: ANN401
-    """Return whether tokens of one context come together on their way through the layers.
+    """Return whether the tokens of a context converge through the layers.
 
     Means over contexts of the test split, of the stream in front of each layer and behind the last
     (the final norm left out):
@@ -151,7 +151,7 @@ def _stream(model: Any, inputs: Tensor, is_image: bool) -> list[Tensor]:  # noqa
 
 
 def _cloud(states: Tensor) -> dict[str, float]:
-    """Return means over contexts of what each cloud of tokens looks like."""
+    """Return the mean geometry of the tokens of a context, over contexts."""
     n = states.shape[0]
     distances = [mean_squared_distance(x) for x in states]
     return {

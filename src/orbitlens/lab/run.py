@@ -118,7 +118,7 @@ def run_config(settings: Mapping[str, Any]) -> RunConfig:
         if isinstance(value, list) and tuple in KINDS[name]:
             value = given[name] = tuple(value)
         _check_kind(name, value)
-        if float in KINDS[name] and type(value) is int:  # a file may say 1 and mean 1.0
+        if float in KINDS[name] and type(value) is int:  # 1 in a file means 1.0
             given[name] = float(value)
     return RunConfig(options=options, **given)
 
@@ -154,7 +154,7 @@ def _task(name: str, options: str, stamp: tuple[int, int] | None) -> Task:
 def run_hash(config: RunConfig) -> str:
     """Return the name of a run's folder: a hash of all that its weights depend on."""
     what = config.to_json() | {"task": task_of(config).name}
-    del what["options"]  # the task's name says them, and a file's content
+    del what["options"]  # the task's name holds them, and the content of a file
     for name, switch in SWITCHES.items():
         if switch.later and what[name] == switch.default:
             del what[name]
@@ -164,7 +164,7 @@ def run_hash(config: RunConfig) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """What came out of one run, judged on held-out examples."""
+    """The result of one run, evaluated on held-out examples."""
 
     config: RunConfig
     seed: int

@@ -88,15 +88,15 @@ class _Runs:
     def go(self, make_executor: MakeExecutor) -> None:
         """Run what is left, side by side; after a process died, one by one.
 
-        A process that is killed (for want of memory, say) takes those beside it along. Run alone,
-        it is known which one it was.
+        A process that is killed, for instance for lack of memory, breaks the pool and all its runs.
+        Run alone, the one responsible is known.
         """
         if self.left:
             self._round(self.left, make_executor)
         for name in self.left:
             self._round([name], make_executor)
             if name in self.left:
-                self.errors[name] = "its process died twice; is there enough memory?"
+                self.errors[name] = "its process died twice; the machine may lack memory for it"
                 self._show()
 
     def _round(self, names: Sequence[str], make_executor: MakeExecutor) -> None:

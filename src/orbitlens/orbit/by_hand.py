@@ -1,11 +1,11 @@
-"""A model that copies by induction, its weights set by hand: what a score of induction must find.
+"""A model that copies by induction, its weights set by hand: a known answer for induction scores.
 
 Enters: sizes. Leaves: two layers of one head each, without norms and MLPs, in which every number is
 a choice. The stream has four parts: token, place, token in front, answer.
 
-    layer 0 (copies)   looks at the place in front of its own, writes that token to "token in front"
-    layer 1 (matches)  looks where "token in front" is its own token, writes the token there to
-                       "answer", which the output reads
+    layer 0 (copies)   attends to the previous position, writes that token to "token in front"
+    layer 1 (matches)  attends to where "token in front" equals its own token, writes the token
+                       there to "answer", which the output reads
 
 This is the two-layer mechanism that arXiv 2409.10559 proves training to find, for chains of order
 one. Without the first layer's output the second has nothing to match: the negative control.

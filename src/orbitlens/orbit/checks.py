@@ -1,7 +1,7 @@
 """What an `OrbitConfig` refuses: values out of range, and switches that do not go together.
 
-Enters: a config. Leaves: nothing, or an error that says what was given, what is expected and what
-to change. What one switch may be by itself is part of its declaration in `switches.py`.
+Enters: a config. Leaves: nothing, or an error with what was given, what is expected and what to
+change. What one switch may be by itself is part of its declaration in `switches.py`.
 """
 
 from typing import TYPE_CHECKING
@@ -83,7 +83,7 @@ def _check_separable(config: "OrbitConfig") -> None:
         return
     if config.image_size is None:
         raise InputError(
-            "attention 'separable' looks along the columns and rows of an image; this is a model "
+            "attention 'separable' acts along the columns and rows of an image; this is a model "
             "of tokens. Choose a task of images, such as digits, or another attention."
         )
     if config.refinement == "reinjection":

@@ -1,4 +1,4 @@
-"""Who sees whom, and what positions add to scores: put together once for all layers of a run.
+"""Masks, and what positions add to scores: computed once for all layers of a run.
 
 Enters: position ids, a mask in any of the forms transformers knows, the number of cached tokens.
 Leaves: a `Given`. Where nothing but the number of tokens matters, it is made once and kept.
@@ -20,7 +20,7 @@ KEPT = 16  # lengths of which ready-made angles and biases are kept
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """What one call of a model says about positions and masks."""
+    """Positions and masks of one call of a model."""
 
     n_tokens: int
     n_past: int = 0

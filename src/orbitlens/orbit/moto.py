@@ -1,17 +1,17 @@
-"""Tokens of an image that know of each other before any attention: MoTo and TokenProp.
+"""Interaction between the tokens of an image before any attention: MoTo and TokenProp.
 
 Enters: tokens, and for TokenProp the pixels they stand for. Leaves: tokens, or a loss. Both are
-**reconstructions** of what the abstract of arXiv 2212.11115 names; its formulas were not at hand.
+**reconstructions** from the abstract of arXiv 2212.11115, which gives no formulas.
 
     z = (x - mean) / deviation         over the tokens of one image, for each channel
     S = softmax(z w_layout)            n x K: which region a token belongs to, softly
-    r_k = sum_i S_ik x_i / sum_i S_ik  what region k looks like
+    r_k = sum_i S_ik x_i / sum_i S_ik  mean token of region k
     gamma_k, beta_k = r_k w_modulation + b
     out = x + z (S gamma) + S beta     the residual form; z (1 + S gamma) + S beta replaces x by z
 
 `w_modulation` and `b` start at zero: the residual form starts as no change at all, the other as
 plain normalisation over tokens. All of it commutes with permutations of tokens, except where the
-layout is drawn once for each place ("moto-random"): a control that does not look at the image.
+layout is drawn once for each place ("moto-random"): a control that is independent of the image.
 """
 
 import torch
@@ -45,7 +45,7 @@ class TokenNorm(nn.Module):
 class MoTo(nn.Module):
     """Modulation across tokens, reconstructed: each token is scaled and shifted by its regions."""
 
-    fixed_layout: Tensor  # of a layout that does not look at the image
+    fixed_layout: Tensor  # of a layout that is independent of the image
 
     def __init__(
         self, width: int, *, regions: int = REGIONS, replaces: bool = False, n_fixed: int = 0

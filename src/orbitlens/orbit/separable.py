@@ -1,10 +1,10 @@
-"""Separable attention (arXiv 2203.09581): layers look along columns and along rows of a grid.
+"""Separable attention (arXiv 2203.09581): layers attend along columns and along rows of a grid.
 
 Enters: the tokens of an image or a spectrogram, row by row, behind a class token. Leaves: the same
 tokens one layer on. Each line of the grid, a column or a row, is a short sequence of its own with
-its own copy of the class token in front; behind the layer the copies are averaged. So a layer costs
-hw(h + w)/2 scores in place of (hw)², and positions are told along one axis at a time, by a table of
-h + 1 or w + 1 rows in each layer.
+its own copy of the class token in front; the copies are averaged after the layer. A layer computes
+hw(h + w)/2 scores instead of (hw)², and positions are encoded along one axis at a time, by a table
+of h + 1 or w + 1 rows in each layer.
 """
 
 from collections.abc import Mapping
@@ -103,7 +103,7 @@ class LineSurroundings(Surroundings):
     """Makes the `Given` of each axis from positions and masks of the whole grid."""
 
     def __init__(self, config: OrbitConfig, relative_bias: nn.Embedding | None) -> None:
-        """Read the grid and which axes are looked along."""
+        """Read the grid and the axes of its layers."""
         super().__init__(config, relative_bias)
         self.grid, self.axes = Grid(*config.grid), tuple(dict.fromkeys(axes_of(config)))
 
@@ -153,7 +153,7 @@ class SeparableBlock(OrbitBlock):
     """One layer that acts within columns, or within rows."""
 
     def __init__(self, config: OrbitConfig, attention: OrbitAttention, number: int) -> None:
-        """Make a plain layer, and the tables of places along the axes it looks along."""
+        """Make a plain layer, and the tables of positions along the axes it attends along."""
         super().__init__(config, attention)
         self.grid, self.axes = Grid(*config.grid), axes_of(config)
         served = self.axes if config.shared_layers else self.axes[number : number + 1]
