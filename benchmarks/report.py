@@ -13,10 +13,8 @@ import time
 from pathlib import Path
 
 import torch
-from orbitlens.reporting.inputs import ReportOptions
 
-from orbitlens.reporting.gather import gather
-from orbitlens.reporting.page import render
+from orbitlens.reporting.api import report
 
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
 
@@ -54,10 +52,9 @@ def main():
     models = parser.parse_args().models
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
-        data = gather(models or [deep_llama(Path(folder) / "deep")], ReportOptions())
+        made = report(models or [deep_llama(Path(folder) / "deep")])
         seconds = time.perf_counter() - started
-        file = Path(folder) / "report.html"
-        file.write_text(render(data.to_json()), encoding="utf-8")
+        file = made.save(Path(folder) / "report.html")
         size = file.stat().st_size / 1e6
         print(f"made in {seconds:.0f} s, {size:.2f} MB, first paint {first_paint(file):.0f} ms")
 

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from orbitlens.order.audit_result import Audit
     from orbitlens.order.defect import assert_equivariant, assert_invariant
     from orbitlens.order.options import AuditOptions
-    from orbitlens.reporting.api import Report, report
+    from orbitlens.reporting.api import report
     from orbitlens.reporting.options import ReportOptions
+    from orbitlens.reporting.report import Report
     from orbitlens.running.model import Model, load
     from orbitlens.scanning.api import scan
     from orbitlens.scanning.options import ScanOptions
@@ -52,7 +53,7 @@ _HOMES = {
     "Model": "running.model",
     "OrbitlensError": "errors",
     "ResultError": "errors",
-    "Report": "reporting.api",
+    "Report": "reporting.report",
     "ReportOptions": "reporting.options",
     "Scan": "scanning.scan_result",
     "ScanOptions": "scanning.options",

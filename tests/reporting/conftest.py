@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from orbitlens.reporting.inputs import ReportOptions
 
 from orbitlens.reporting.compact import MOST_BARS
 from orbitlens.reporting.flows import SOME_FLOWS
 from orbitlens.reporting.gather import gather
+from orbitlens.reporting.options import ReportOptions
 from orbitlens.reporting.orbits import MOST_PLACES
-from orbitlens.reporting.page import render
+from orbitlens.reporting.report import Report
 from orbitlens.reporting.spectra import ALL_NUMBERS
 
 HOSTILE = "</script><img src=x onerror=\"document.title='run'\"><b>'&amp;"
@@ -31,17 +31,17 @@ def report_data(model_folder):
 
 
 @pytest.fixture(scope="session")
-def hostile_json(report_data):
+def hostile_report(report_data):
     """Return the same report with a name and tokens that try to break out."""
     first, second = report_data.models
     tokens = tuple(HOSTILE for _ in first.orbits.tokens)
     orbits = replace(first.orbits, tokens=tokens)
     models = (replace(first, name=HOSTILE, orbits=orbits, notes=(HOSTILE,)), second)
-    return replace(report_data, models=models).to_json()
+    return replace(report_data, models=models)
 
 
 @pytest.fixture(scope="session")
-def deep_json(report_data):
+def deep_report(report_data):
     """Return the report of 30 layers of 32 heads, with full spectra, flows and orbits."""
     data = json.loads(json.dumps(report_data.to_json()))
     model = data["models"][0]
@@ -67,7 +67,7 @@ def deep_json(report_data):
     orbits["tokens"] = [" token"] * (MOST_PLACES // 31)
     orbits["depths"] = ["input", *(f"after layer {k}" for k in range(30))]
     model["audit"]["layers"] = [{**model["audit"]["layers"][0], "layer": k} for k in range(31)]
-    return data
+    return Report.from_json(data)
 
 
 def _copied(layer, number):
@@ -79,8 +79,7 @@ def _copied(layer, number):
 @pytest.fixture(scope="session")
 def page_file(report_data, tmp_path_factory):
     file = tmp_path_factory.mktemp("page") / "report.html"
-    file.write_text(render(report_data.to_json()), encoding="utf-8")
-    return file
+    return report_data.save(file)
 
 
 def _chromium():
@@ -147,7 +146,7 @@ class Visit:
 
     def drawn_whole(self):
         """Wait until all charts are drawn, in view or not."""
-        self.wait("[...document.querySelectorAll('[data-chart] .plot')].every(p => p.data)")
+        self.wait("[...document.querySelectorAll('[data-chart] .plot')].every(p => p.panel)")
 
 
 @pytest.fixture

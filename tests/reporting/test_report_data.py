@@ -1,22 +1,30 @@
-"""Results to ReportData to JSON and back; sentences; what is missing is said."""
+"""Results to a report to JSON and back; sentences; what is missing is said."""
 
 import json
+import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 import torch
-from orbitlens.reporting.inputs import ReportOptions
 from typer.testing import CliRunner
 
+from orbitlens.checkpoint.opened import Checkpoint
 from orbitlens.cli.app import app
 from orbitlens.errors import InputError, OrbitlensError
+from orbitlens.order.audit_result import Audit
 from orbitlens.reporting import gather as gathering
 from orbitlens.reporting import measured
-from orbitlens.reporting.data import SECTIONS, VERSION, read_report_json
+from orbitlens.reporting.api import report
 from orbitlens.reporting.gather import gather
+from orbitlens.reporting.options import ReportOptions
 from orbitlens.reporting.orbits import principal_positions, spread_out
-from orbitlens.reporting.page import render
+from orbitlens.reporting.report import Report
+from orbitlens.reporting.sections import SECTIONS
+from orbitlens.running import model as running_model
+from orbitlens.running.model import load
+from orbitlens.scanning.scan_result import Scan, Tendency
+from orbitlens.tracing.trace_result import Trace
 from small_llama import run
 
 TINY = ReportOptions(max_tokens=32, context=8, samples=6, permutations=2, flows=0, controls=0)
@@ -51,30 +59,36 @@ def refused(*arguments):
 # --- data and JSON ---
 
 
-def test_json_comes_back_the_same_from_a_file_and_from_the_page_itself(
+def test_a_report_comes_back_the_same_from_json_and_from_the_page_itself(
     report_data, page_file, tmp_path
 ):
-    data = report_data.to_json()
-    file = tmp_path / "report.json"
-    file.write_text(json.dumps(data))
-    assert read_report_json(file) == data
-    assert read_report_json(page_file) == data
-    assert render(read_report_json(page_file)) == page_file.read_text(encoding="utf-8")
+    file = report_data.save(tmp_path / "report.json")
+    assert Report.load(file) == report_data
+    assert Report.load(page_file) == report_data
+    assert Report.load(page_file).html == page_file.read_text(encoding="utf-8")
+    assert json.loads(file.read_text())["kind"] == "report"
+
+
+def test_a_report_is_data_typed_to_the_leaves(report_data):
+    model = report_data.models[0]
+    assert isinstance(model.scan, Scan) and isinstance(model.trace, Trace)
+    assert isinstance(model.audit, Audit) and isinstance(model.trace.twin, Trace)
+    assert model.scan.layers[0].heads[0].tendency in Tendency
 
 
 def test_every_result_is_there_for_a_decoder(report_data):
     model = report_data.models[0]
     assert not dict(model.missing)
-    assert model.scan["layers"][0]["heads"][0]["data_aware"] is not None
-    assert len(model.trace["twin"]["layers"]) == len(model.shuffled["layers"]) == 3
+    assert model.scan.layers[0].heads[0].data_aware is not None
+    assert len(model.trace.twin.layers) == len(model.shuffled.layers) == 3
     assert len(model.flows) == 3
     assert len(model.orbits.positions) == 4  # the input and three layers
 
 
 def test_the_sentences_carry_the_numbers_of_the_results(report_data):
     model = report_data.models[0]
-    heads = [head for layer in model.scan["layers"] for head in layer["heads"]]
-    spread = sum(head["tendency"] == "spreads" for head in heads)
+    heads = [head for _, head in model.scan.heads()]
+    spread = sum(head.tendency is Tendency.SPREADS for head in heads)
     assert f"{spread} of {len(heads)} heads spread" in model.words[0]
     assert any(text.startswith("What is uncertain:") for text in model.words)
     assert any("inputs are random" in text for text in model.words)
@@ -87,11 +101,7 @@ def test_what_a_vision_model_has_not_is_said(report_data):
 
 def test_the_flow_of_the_most_gathering_and_the_most_spreading_head_is_there(report_data):
     model = report_data.models[0]
-    places = {
-        (layer["layer"], head["head"]): head["expansion_index"]
-        for layer in model.scan["layers"]
-        for head in layer["heads"]
-    }
+    places = {(layer.layer, head.head): head.expansion_index for layer, head in model.scan.heads()}
     shown = {(flow.layer, flow.head) for flow in model.flows}
     assert {min(places, key=places.get), max(places, key=places.get)} <= shown
 
@@ -100,18 +110,16 @@ def test_a_part_that_fails_leaves_a_report_that_says_so(model_folder, monkeypatc
     def fail(*_, **__):
         raise InputError("the machine ran out of memory")
 
-    monkeypatch.setattr(measured, "traced", fail)
+    monkeypatch.setattr(measured, "trace_and_covariances", fail)
     monkeypatch.setattr(gathering, "audit", fail)
-    data = gather([model_folder("gpt2")], TINY).to_json()
-    read = Reader(render(data))
+    read = Reader(gather([model_folder("gpt2")], TINY).html)
     for section in ("depth", "agreement", "order", "slices"):
         assert "Not here: the machine ran out of memory" in read.texts[section]
     assert "Not here" not in read.texts["heads"]
 
 
 def test_a_model_that_cannot_run_is_still_scanned(model_folder):
-    data = gather([model_folder("whisper")], TINY).to_json()
-    read = Reader(render(data))
+    read = Reader(gather([model_folder("whisper")], TINY).html)
     assert "hears sound" in read.texts["orbits"]
     assert "Not here" not in read.texts["heads"]
 
@@ -119,9 +127,9 @@ def test_a_model_that_cannot_run_is_still_scanned(model_folder):
 @pytest.mark.parametrize("name", ["albert", "t5"])
 def test_encoders_shared_layers_and_two_stacks_have_a_report(model_folder, name):
     data = gather([model_folder(name)], TINY)
-    model, read = data.models[0], Reader(render(data.to_json()))
+    model, read = data.models[0], Reader(data.html)
     assert model.trace is not None and model.orbits is not None
-    assert set(SECTIONS) <= set(read.texts)
+    assert {section.key for section in SECTIONS} <= set(read.texts)
 
 
 # --- orbits ---
@@ -170,15 +178,15 @@ def test_tables_carry_the_values_of_the_json(report_data, page_file):
         assert {c["value"] for c in model["audit"]["checks"]} <= read.values["trust"]
 
 
-def test_a_hostile_name_or_token_stays_text(hostile_json):
-    page = render(hostile_json)
-    assert Reader(page).scripts == 3
+def test_a_hostile_name_or_token_stays_text(hostile_report):
+    page = hostile_report.html
+    assert Reader(page).scripts == 3  # the report, its panels, and our own
     assert "<img src=x" not in page
 
 
 def test_the_page_names_nothing_elsewhere(page_file):
     page = page_file.read_text(encoding="utf-8")
-    own = page.partition("<script>")[0]
+    own = page.replace("http://www.w3.org/2000/svg", "")  # a name, not an address
     assert "http:" not in own and "https:" not in own
 
 
@@ -213,14 +221,16 @@ def test_broken_data_are_refused_and_an_old_page_stays(report_data, tmp_path):
     page, file = tmp_path / "r.html", tmp_path / "r.json"
     page.write_text("old")
     whole = report_data.to_json()
-    lost = json.loads(json.dumps(whole))
+    lost, bare = (json.loads(json.dumps(whole)) for _ in range(2))
     del lost["models"][0]["scan"]["layers"][0]["heads"]
+    del bare["models"][0]["trace"]["layers"][0]["mlp"]
     cases = {
         "not JSON": "{",
-        "no orbitlens report": "[1]",
-        f"version {VERSION + 1}": json.dumps({**whole, "version": VERSION + 1}),
-        "missing": json.dumps({**whole, "models": [{"name": "x"}]}),
-        "broken": json.dumps(lost),
+        "no saved result": "[1]",
+        f"format {Report.FORMAT + 1}": json.dumps({**whole, "format": Report.FORMAT + 1}),
+        "damaged": json.dumps({**whole, "models": [{"name": "x"}]}),
+        "certificates cannot be read": json.dumps(lost),
+        "trace.layers[0].mlp is missing": json.dumps(bare),
     }
     for words, text in cases.items():
         file.write_text(text)
@@ -234,20 +244,20 @@ def test_running_out_of_memory_leaves_a_report_that_says_so(model_folder, monkey
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr(measured, "traced", fail)
+    monkeypatch.setattr(measured, "trace_and_covariances", fail)
     monkeypatch.setattr(gathering, "audit", fail)
     model = gather([model_folder("gpt2")], TINY).models[0]
     assert model.scan is not None
     for part in ("trace", "audit"):
         assert "ran out of memory" in model.missing[part]
-        assert "--max-tokens" in model.missing[part]
+        assert "fewer tokens" in model.missing[part]
 
 
 def test_a_bug_in_a_part_is_not_hidden(model_folder, monkeypatch):
     def fail(*_, **__):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(measured, "traced", fail)
+    monkeypatch.setattr(measured, "trace_and_covariances", fail)
     with pytest.raises(RuntimeError, match="a bug"):
         gather([model_folder("gpt2")], TINY)
 
@@ -288,12 +298,59 @@ def test_bands_span_the_runs_of_a_control(report_data):
     model = report_data.models[0]
     band = model.bands["twin"]
     assert band.runs == 2
-    first = [layer["attention"]["measured_log_change"] for layer in model.trace["twin"]["layers"]]
+    first = [layer.attention.measured_log_change for layer in model.trace.twin.layers]
     for value, (low, high) in zip(first, band.parts["attention"], strict=True):
         assert low <= value <= high
     assert "shuffled" not in report_data.models[1].bands
 
 
-def test_names_that_are_alike_are_told_apart(report_data):
+def test_names_that_are_alike_are_told_apart():
     assert gathering._names(["x", "x", "y"]) == ["x (1)", "x (2)", "y"]
-    assert replace(report_data).version == VERSION
+
+
+# --- what it costs ---
+
+
+def test_a_report_builds_the_model_once_and_reads_each_tensor_once(model_folder, monkeypatch):
+    built, read = [], []
+    build_module, read_array = running_model.build_module, Checkpoint.read
+    monkeypatch.setattr(
+        running_model,
+        "build_module",
+        lambda *given, **more: built.append(given) or build_module(*given, **more),
+    )
+    monkeypatch.setattr(
+        Checkpoint, "read", lambda self, name: read.append(name) or read_array(self, name)
+    )
+    found = gather([model_folder("llama-grouped")], replace(TINY, flows=2))
+    assert not set(found.models[0].missing) - {"twin", "shuffled"}
+    assert len(built) == 1
+    assert read and len(read) == len(set(read))
+
+
+def test_a_report_runs_as_many_tokens_as_it_was_asked_for(model_folder):
+    few, more = (
+        gather([model_folder("gpt2")], replace(TINY, max_tokens=n)).models[0].trace
+        for n in (32, 64)
+    )
+    assert (few.n_tokens, more.n_tokens) == (32, 64)
+
+
+def test_token_ids_are_used_where_there_is_a_tokenizer_and_refused_beside_a_text(shared_model):
+    model = load(shared_model("stories260K-llama-hf"))
+    assert model.tokenizer is not None
+    ids = [[5 + k for k in range(8)]] * 4
+    found = report(model, tokens=ids, options=TINY)
+    names = [model.tokenizer.decode([k]) for k in ids[0]]
+    assert list(found.models[0].orbits.tokens) == names
+    assert found.settings.tokens == "given"
+    with pytest.raises(InputError, match="give one of them"):
+        report(model, "a text", tokens=ids, options=TINY)
+
+
+def test_a_title_is_the_name_of_the_model_and_not_of_a_folder_called_model(model_folder, tmp_path):
+    shutil.copytree(model_folder("gpt2"), tmp_path / "tiny-sorter" / "model")
+    found = gather([tmp_path / "tiny-sorter" / "model"], TINY)
+    assert "<h1>Orbits of model</h1>" not in found.html
+    assert f"<h1>Orbits of {found.models[0].name}</h1>" in found.html
+    assert found.models[0].name != "model"

@@ -2,17 +2,20 @@
 
 import json
 
-import orbitlens
-from orbitlens.reporting.compact import reason
-from orbitlens.reporting.data import SECTIONS
-from orbitlens.reporting.page import render
+from orbitlens.reporting.report import Report
+from orbitlens.reporting.sections import SECTIONS
 
 FIRST_PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
 # How far each drawing goes beyond the box it belongs to, and how wide the widest is.
-BEYOND = """[...document.querySelectorAll('.js-plotly-plot')].map(p =>
-    p.querySelector('.main-svg').getBoundingClientRect().width - p.clientWidth)"""
-WIDEST = """Math.max(...[...document.querySelectorAll('.main-svg')].map(s =>
+BEYOND = """[...document.querySelectorAll('.plot')].map(p =>
+    p.querySelector('svg').getBoundingClientRect().width - p.clientWidth)"""
+WIDEST = """Math.max(...[...document.querySelectorAll('.plot svg')].map(s =>
     s.getBoundingClientRect().width))"""
+# The colour of the first curve of a chart.
+INK = "getComputedStyle(document.querySelector('[data-chart=layers] .marks path')).stroke"
+# What a chart draws, layer by layer.
+DRAWN = """layers => layers.flatMap(l => l.kind === 'heat' ? l.values.flat()
+    : l.kind === 'band' ? [l.low, l.high].flat() : [...l.y, ...(l.low ?? []), ...(l.high ?? [])])"""
 
 
 def test_it_opens_offline_without_a_request_or_a_complaint(opened, page_file):
@@ -29,9 +32,9 @@ def test_a_page_that_asks_for_something_would_be_noticed(visit, page_file, tmp_p
 
 
 def test_every_section_is_there_with_its_charts(opened):
-    for key, name in SECTIONS.items():
-        assert opened.page.locator(f"#{key} h2").inner_text() == name
-        link = opened.page.locator(f"#{key} .lead a").first.get_attribute("href")
+    for section in SECTIONS:
+        assert opened.page.locator(f"#{section.key} h2").inner_text() == section.title
+        link = opened.page.locator(f"#{section.key} .lead a").first.get_attribute("href")
         assert opened.page.locator(f"dt{link}").count() == 1  # its definition
     kinds = {f.get_attribute("data-chart") for f in opened.page.locator("[data-chart]").all()}
     assert kinds == {"parts", "metrics", "layers", "scatter", "orbits", "defects", "swaps",
@@ -39,13 +42,13 @@ def test_every_section_is_there_with_its_charts(opened):
 
 
 def test_the_table_behind_every_chart_has_all_that_is_drawn(opened):
-    found = opened.page.evaluate("""[...document.querySelectorAll('[data-chart]')].map(figure => {
-        const data = figure.querySelector('.plot').data, kind = figure.dataset.chart;
-        const kept = kind === 'scatter' || kind === 'orbits' ? [data[1]] : data;
-        const drawn = kept.flatMap(t => [t.z ?? t.y, kind === 'scatter' ? t.x : []].flat(2));
+    found = opened.page.evaluate(f"""[...document.querySelectorAll('[data-chart]')].map(figure => {{
+        const {{ layers }} = figure.querySelector('.plot').panel, kind = figure.dataset.chart;
+        const kept = kind === 'scatter' || kind === 'orbits' ? [layers[1]] : layers;
+        const drawn = [({DRAWN})(kept), kind === 'scatter' ? kept[0].x : []].flat();
         const cells = [...figure.querySelectorAll('td[data-v]')].map(c => Number(c.dataset.v));
         return [kind, drawn.filter(v => v !== null), cells];
-    })""")
+    }})""")
     assert len(found) > 30
     for kind, drawn, cells in found:
         assert drawn, kind
@@ -61,28 +64,46 @@ def test_charts_have_text_alternatives_with_numbers(opened):
 def test_bands_are_the_controls_of_the_data(opened, report_data):
     model = report_data.to_json()["models"][0]
     drawn = opened.page.evaluate(
-        "document.querySelector('[data-chart=parts]').querySelector('.plot').data"
-        ".map(t => [t.name, [...t.y]])"
+        "document.querySelector('[data-chart=parts] .plot').panel.layers"
+        ".map(l => [l.label, l.low ?? l.y, l.high ?? l.y])"
     )
-    assert [name for name, _ in drawn] == [
-        "untrained twin", "untrained twin", "shuffled", "shuffled", "model",
-    ]  # fmt: skip
+    assert [name for name, *_ in drawn] == ["untrained twin", "shuffled", "model"]
     twin = model["bands"]["twin"]["parts"]["attention"]
     assert drawn[0][1] == [low for low, _ in twin]
-    assert drawn[1][1] == [high for _, high in twin]
+    assert drawn[0][2] == [high for _, high in twin]
     assert any(low < high for low, high in twin)
 
 
 def test_models_of_one_report_share_their_axes(opened):
     ranges = opened.page.evaluate(
-        "[...document.querySelectorAll('[data-chart=layers] .plot')].map(p => p.layout.yaxis.range)"
+        "[...document.querySelectorAll('[data-chart=layers] .plot')].map(p => p.panel.y_range)"
     )
     assert len(ranges) == 2
-    assert ranges[0] == ranges[1]
+    assert ranges[0] == ranges[1] is not None
+
+
+def test_pointing_at_a_mark_shows_its_numbers(visit, page_file, report_data):
+    one = visit(page_file)
+    plot = one.page.locator("[data-chart=layers] .plot").first
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    mark = one.page.evaluate(
+        "document.querySelector('[data-chart=layers] .plot').targets[1].at"  # measured, layer 1
+    )
+    one.page.mouse.move(box["x"] + mark[0], box["y"] + mark[1])
+    layer = report_data.models[0].trace.layers[1]
+    shown = plot.locator(".tip").inner_text().split("\n")
+    assert shown[:2] == ["measured", "layer 1"]
+    value = float(shown[2].replace("−", "-"))
+    assert abs(value / layer.attention.measured_log_change - 1) < 0.01
+    one.page.mouse.move(box["x"] - 5, box["y"] - 5)
+    assert not plot.locator(".tip").is_visible()
 
 
 def test_a_slice_read_at_one_layer_only_is_drawn_at_that_layer(opened, report_data):
-    drawn = opened.page.evaluate("document.querySelector('[data-chart=identity] .plot').data[0].z")
+    drawn = opened.page.evaluate(
+        "document.querySelector('[data-chart=identity] .plot').panel.layers[0].values"
+    )
     variants = report_data.to_json()["models"][0]["audit"]["slices"]["variants"]
     columns = [layer["layer"] for layer in variants[0]["layers"]]
     assert any(len(variant["layers"]) < len(columns) for variant in variants)
@@ -107,13 +128,13 @@ def test_a_click_opens_a_heads_numbers_spectra_and_certificates(visit, page_file
     assert f"layer {layer}, head {number}" in panel.locator("h4").inner_text()
     shown = [float(c.get_attribute("data-v")) for c in panel.locator("[data-v]").all()]
     assert {head["expansion_index"], head["rates"]["max"]} <= set(shown)
-    for certificate in head["certificates"]:
-        assert reason(model, certificate) in panel.text_content()
+    for certificate in report_data.models[0].scan.layers[layer].heads[number].certificates:
+        assert certificate.why in panel.text_content()
     spectra = next(s for s in model["spectra"] if (s["layer"], s["head"]) == (layer, number))
 
     def drawn(name, axis):
         return one.page.evaluate(
-            f"[...document.querySelector('#detail .{name} .plot').data[0].{axis}]"
+            f"document.querySelector('#detail .{name} .plot').panel.layers.at(-1).{axis}"
         )
 
     assert drawn("rates", "y") == spectra["rates"]
@@ -127,11 +148,11 @@ def test_a_click_opens_a_heads_numbers_spectra_and_certificates(visit, page_file
 
 
 def _plays_its_flow(one, panel, flow):
-    places = "[...document.querySelector('#detail .flow .plot').data[1].x]"
+    places = "document.querySelector('#detail .flow .plot').panel.layers[1].x"
     last = [x for x, _ in flow["positions"][-1]]
     assert one.page.evaluate(places) == last
     panel.locator(".flow button").click()
-    one.wait(f"document.querySelector('#detail .flow .plot').data[1].x[0] !== {last[0]!r}")
+    one.wait(f"document.querySelector('#detail .flow .plot').panel.layers[1].x[0] !== {last[0]!r}")
     one.wait("document.querySelector('#detail .flow button').textContent === 'Replay'")
     assert one.page.evaluate(places) == last
 
@@ -158,22 +179,22 @@ def test_keys_walk_over_the_map_and_another_reading_changes_it(visit, page_file,
 def test_orbits_move_with_the_slider_play_to_the_end_and_turn(visit, page_file, report_data):
     one = visit(page_file)
     part = one.page.locator(".orbits").first
-    one.wait("document.querySelector('.orbits .plot').data")
+    one.wait("document.querySelector('.orbits .plot').panel")
     orbits = report_data.to_json()["models"][0]["orbits"]
 
     def drawn():
-        return one.page.evaluate("[...document.querySelector('.orbits .plot').data[1].x]")
+        return one.page.evaluate("document.querySelector('.orbits .plot').panel.layers[1].x")
 
     assert drawn() == [p[0] for p in orbits["positions"][-1]]
     part.locator("button").click()
     one.wait("document.querySelector('.orbits button').textContent === 'Pause'")
     end = orbits["positions"][-1][0][0]
-    one.wait(f"document.querySelector('.orbits .plot').data[1].x[0] !== {end!r}")
+    one.wait(f"document.querySelector('.orbits .plot').panel.layers[1].x[0] !== {end!r}")
     one.wait("document.querySelector('.orbits button').textContent === 'Replay'")
     assert part.locator("output").inner_text() == orbits["depths"][-1]
     part.locator("input[type=range]").fill("1")
     assert drawn() == [p[0] for p in orbits["positions"][1]]
-    hover = one.page.evaluate("document.querySelector('.orbits .plot').data[1].customdata[3]")
+    hover = one.page.evaluate("document.querySelector('.orbits .plot').panel.layers[1].texts[3]")
     assert hover == f"3: “{orbits['tokens'][3]}”"
     part.locator('input[type=radio][value="3"]').check()
     flat = [p[0] for p in orbits["positions"][1]]
@@ -185,7 +206,8 @@ def test_orbits_move_with_the_slider_play_to_the_end_and_turn(visit, page_file, 
     part.locator('input[type=radio][value="2"]').check()
     assert drawn() == flat
     part.locator("input[type=checkbox]").check()
-    assert one.page.evaluate("document.querySelector('.orbits .plot').data[1].mode") == "text"
+    written = part.locator(".plot .marks text").all_text_contents()
+    assert orbits["tokens"][3].strip()[:13] in " ".join(written)
     assert one.complaints == []
 
 
@@ -198,20 +220,20 @@ def test_narrow_and_dark_it_fits_and_changes_its_colours(visit, opened, page_fil
     assert one.page.evaluate("document.documentElement.scrollWidth") <= 390
     assert one.page.evaluate(WIDEST) <= 390
     assert max(one.page.evaluate(BEYOND)) <= 1
-    colours = "[getComputedStyle(document.body).backgroundColor, document.querySelector('[data-chart=layers] .plot').data[0].line.color]"  # noqa: E501
+    colours = f"[getComputedStyle(document.body).backgroundColor, {INK}]"
     for light, dark in zip(opened.page.evaluate(colours), one.page.evaluate(colours), strict=True):
         assert light != dark
     one.page.set_viewport_size({"width": 1000, "height": 900})
-    one.wait("document.querySelector('[data-chart=orbits] .plot .main-svg').clientWidth > 390")
+    one.wait("document.querySelector('[data-chart=orbits] .plot svg').clientWidth > 390")
     assert one.complaints == []
 
 
 def test_paper_has_every_chart_in_light_colours_and_within_its_width(visit, page_file):
     one = visit(page_file, scheme="dark")
     one.page.evaluate(f"""addEventListener('beforeprint', () => {{ window.printed = {{
-        drawn: [...document.querySelectorAll('[data-chart] .plot')].every(p => p.data),
+        drawn: [...document.querySelectorAll('[data-chart] .plot')].every(p => p.panel),
         beyond: {BEYOND}, widest: {WIDEST}, paper: getComputedStyle(document.body).backgroundColor,
-        ink: document.querySelector('[data-chart=layers] .plot').data[0].line.color }}; }})""")
+        ink: {INK} }}; }})""")
     one.drawn_whole()
     before = one.page.evaluate(WIDEST)
     paper = one.page.pdf(format="A4")
@@ -221,7 +243,7 @@ def test_paper_has_every_chart_in_light_colours_and_within_its_width(visit, page
     assert printed["widest"] <= 700
     assert max(printed["beyond"]) <= 1
     assert printed["paper"] == "rgb(255, 255, 255)"
-    assert printed["ink"] == "#1d2430"
+    assert printed["ink"] == "rgb(34, 38, 46)"
     assert not one.page.evaluate("document.documentElement.classList.contains('printing')")
     one.wait(f"Math.abs({WIDEST} - {before}) < 2")  # the screen has its own size again
     assert one.complaints == []
@@ -239,7 +261,7 @@ def test_without_motion_and_without_an_observer_all_is_drawn(browser, page_file)
             if page.evaluate("document.documentElement.dataset.drawn === 'all'"):
                 break
             page.wait_for_timeout(50)
-        drawn = "[...document.querySelectorAll('[data-chart] .plot')].every(p => p.data)"
+        drawn = "[...document.querySelectorAll('[data-chart] .plot')].every(p => p.panel)"
         assert page.evaluate(drawn)
     finally:
         context.close()
@@ -248,9 +270,8 @@ def test_without_motion_and_without_an_observer_all_is_drawn(browser, page_file)
 # --- hostile strings, and size ---
 
 
-def test_hostile_tokens_do_not_run(visit, hostile_json, tmp_path):
-    file = tmp_path / "hostile.html"
-    file.write_text(render(hostile_json), encoding="utf-8")
+def test_hostile_tokens_do_not_run(visit, hostile_report, tmp_path):
+    file = hostile_report.save(tmp_path / "hostile.html")
     one = visit(file)
     one.drawn_whole()
     one.page.locator(".orbits input[type=checkbox]").first.check()  # tokens as text
@@ -262,13 +283,12 @@ def test_hostile_tokens_do_not_run(visit, hostile_json, tmp_path):
     assert one.page.locator("img[src=x]").count() == 0
     assert one.complaints == []
     inside = one.page.evaluate("document.getElementById('report-data').textContent")
-    assert json.loads(inside) == hostile_json
+    assert json.loads(inside) == hostile_report.to_json()
 
 
-def test_thirty_layers_stay_small_and_paint_soon(visit, deep_json, tmp_path):
-    file = tmp_path / "deep.html"
-    file.write_text(render(deep_json), encoding="utf-8")
-    assert file.stat().st_size <= 8_000_000
+def test_thirty_layers_stay_small_and_paint_soon(visit, deep_report, tmp_path):
+    file = deep_report.save(tmp_path / "deep.html")
+    assert file.stat().st_size <= 3_500_000
     one = visit(file)
     assert one.page.evaluate(FIRST_PAINT) < 2000
     assert one.page.locator(".head").count() == 30 * 32
@@ -278,7 +298,7 @@ def test_thirty_layers_stay_small_and_paint_soon(visit, deep_json, tmp_path):
 
 
 def test_a_report_shows_itself_in_a_notebook(browser, page_file, tmp_path):
-    made = orbitlens.reporting(page_file)
+    made = Report.load(page_file)
     file = tmp_path / "notebook.html"
     file.write_text(f"<!DOCTYPE html><body>{made._repr_html_()}", encoding="utf-8")
     context = browser.new_context(offline=True)

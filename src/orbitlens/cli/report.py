@@ -13,8 +13,8 @@ from orbitlens.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from orbitlens.reporting.material import Given
     from orbitlens.reporting.options import ReportOptions
+    from orbitlens.reporting.report import Report
 
 
 def command(
@@ -62,19 +62,17 @@ def command(
 ) -> None:
     """Write one offline HTML file: heads, depth, agreement, orbits, order, and how sure that is.
 
-    Needs `pip install 'orbitlens[measure,plot]'`. The flow of a head runs until no token can have
-    grown by more than a factor of e^4, so that of a strong head is short.
+    Needs `pip install 'orbitlens[measure]'`, and `[plot]` for --png. The flow of a head runs until
+    no token can have grown by more than a factor of e^4, so that of a strong head is short.
     """
-    from orbitlens.reporting.page import render
-
     _check_target(out)
     _check_exports(csv, png)
     if data is not None:
-        from orbitlens.reporting.data import read_report_json
+        from orbitlens.reporting.report import Report
 
         if models:
             raise InputError("--data FILE draws a report anew: give it, or models, not both.")
-        found = read_report_json(data)
+        made = Report.load(data)
     else:
         for name, value, least in (
             ("--max-tokens", max_tokens, 16),
@@ -87,7 +85,6 @@ def command(
             if value < least:
                 raise InputError(f"{name} {value}: expected at least {least}.")
         _check_inputs({"--text": text, "--images": images})
-        from orbitlens.reporting.material import Given
         from orbitlens.reporting.options import ReportOptions
         from orbitlens.running.images import ImageFile
         from orbitlens.running.model import load
@@ -102,37 +99,34 @@ def command(
             controls=controls,
             seed=seed,
         )
-        given = Given(
+        made = _make(
+            [load(model, allow_pickle=allow_pickle) for model in models or []],
+            options,
             text=text,
             images=None if images is None else ImageFile(images),
             tokens=None if tokens is None else token_ids(tokens),
         )
-        opened = [load(model, allow_pickle=allow_pickle) for model in models or []]
-        found = _gather(opened, options, given)
-    page = render(found)
     if json_file is not None:
-        write_json(found, json_file)
-    _export(found, csv, png)
-    replace_file(out, page)
+        write_json(made.to_json(), json_file)
+    _export(made, csv, png)
+    replace_file(out, made.html)
     if str(json_file) != "-":
-        _say(found, out, len(page.encode()))
+        _say(made, out)
 
 
 def write_demo_report(made: Path, out: Path) -> None:
     """Write the report that a demo shows, and say where it is; `made` is the model of the demo."""
     from orbitlens.cli.demo_model import demo_models
     from orbitlens.reporting.options import ReportOptions
-    from orbitlens.reporting.page import render
 
     _check_target(out)
     models = demo_models(made)
     names = ", ".join(Path(model).name for model in models)
     stderr().print(f"\nNow a report of {names}: a minute or so.", markup=False)
     options = ReportOptions(max_tokens=1024, samples=16, permutations=8, controls=2)
-    found = _gather(models, options)
-    page = render(found)
-    replace_file(out, page)
-    _say(found, out, len(page.encode()))
+    found = _make(models, options)
+    replace_file(out, found.html)
+    _say(found, out)
     typer.echo(f"Open it in a browser: {out.resolve()}")
 
 
@@ -154,40 +148,39 @@ def _check_exports(csv: Path | None, png: Path | None) -> None:
 
     if png is not None:
         check_pictures()
-    for option, folder in (("--csv", csv), ("--png", png)):
+    for folder in (csv, png):
         if folder is not None:
-            check_folder(folder, option)
+            check_folder(folder)
 
 
-def _export(found: dict[str, Any], csv: Path | None, png: Path | None) -> None:
+def _export(made: "Report", csv: Path | None, png: Path | None) -> None:
     from orbitlens.reporting.export import write_csv, write_png
 
     if csv is not None:
-        write_csv(found, csv)
+        write_csv(made.models, csv)
     if png is not None:
-        write_png(found, png)
+        write_png(made.models, png)
 
 
-def _gather(
-    models: "Sequence[Any]", options: "ReportOptions", given: "Given | None" = None
-) -> dict[str, Any]:
-    from orbitlens.reporting.gather import gather
+def _make(models: "Sequence[Any]", options: "ReportOptions", **given: Any) -> "Report":  # noqa: ANN401
+    from orbitlens.reporting.api import report
 
     console = stderr()
     if not console.is_terminal:
-        return gather(models, options, given=given).to_json()
+        return report(models, **given, options=options)
     with console.status("starting") as status:
-        return gather(models, options, given=given, step=lambda what: status.update(what)).to_json()
+        return report(models, **given, options=options, step=status.update)
 
 
-def _say(found: dict[str, Any], out: Path, n_bytes: int) -> None:
+def _say(made: "Report", out: Path) -> None:
     from rich.text import Text
 
     console = stdout()
-    for model in found["models"]:
-        console.print(Text(model["name"], style="bold"))
-        for sentence in model["words"]:
+    for model in made.models:
+        console.print(Text(model.name, style="bold"))
+        for sentence in model.words:
             console.print(Text(f"  {sentence}"))
-        for part, why in model["missing"].items():
+        for part, why in model.missing.items():
             console.print(Text(f"  missing, {part}: {why}", style="dim"))
-    console.print(Text(f"report written to {out} ({n_bytes / 1e6:.1f} MB)", style="dim"))
+    size = len(made.html.encode()) / 1e6
+    console.print(Text(f"report written to {out} ({size:.1f} MB)", style="dim"))

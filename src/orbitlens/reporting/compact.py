@@ -1,79 +1,110 @@
-"""Results as JSON -> the same with less bulk, so that reports of large models stay small.
+"""Results -> the same with less bulk, so that reports of large models stay small.
 
-Enters: a result's JSON. Leaves: it without what no section shows, and with the reasons of
-certificates as numbers of clauses, which heads of one model share.
+Enters: results, or a report's JSON. Leaves: results without what no section shows, and JSON in
+which the reasons of certificates are numbers of clauses, which heads of one model share.
 """
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
+
+from orbitlens.order.audit_result import Audit
+from orbitlens.scanning.scan_result import HeadScan, LayerScan, Scan
+from orbitlens.theory.certificates import Certificate
+from orbitlens.tracing.trace_result import LayerTrace, Trace
 
 JOINT = "; "  # between the clauses of a reason
 MOST_BARS = 16  # of rotary frequencies; more are summed in groups of neighbours
 
 
-def brief(result: dict[str, Any]) -> dict[str, Any]:
-    """Drop what no section shows, and the folders of models.
+def brief_scan(scan: Scan, name: str) -> Scan:
+    """Drop single hypotheses, as the reason names those that fail, and the model's folder.
 
-    Single hypotheses go, as the reason names those that fail, and so do other closures of single
-    heads. Rotary frequencies are summed in groups where there are many.
+    Rotary frequencies are summed in groups where there are many.
     """
-    model = result["model"]
-    model["path"] = Path(model["path"]).name
-    for certificate in _certificates(result):
-        certificate.pop("hypotheses", None)
-    for layer in result["layers"]:
-        for head in layer["heads"]:
-            head.pop("closures", None)
-            head.pop("sharpness_closures", None)
-            if head.get("rotary") is not None:
-                head["rotary"]["energy"] = grouped(head["rotary"]["energy"])
-    if result.get("twin") is not None:
-        result["twin"] = brief_control(result["twin"])
-        result["twin"]["model"]["path"] = "untrained twin"
-    return result
+    layers = tuple(_brief_layer(layer) for layer in scan.layers)
+    return replace(scan, model=replace(scan.model, path=name), layers=layers)
 
 
-def grouped(shares: list[float]) -> list[float]:
+def _brief_layer(layer: LayerScan) -> LayerScan:
+    return replace(
+        layer,
+        certificates=_brief_certificates(layer.certificates),
+        heads=tuple(_brief_head(head) for head in layer.heads),
+    )
+
+
+def _brief_head(head: HeadScan) -> HeadScan:
+    turned = head.rotary
+    if turned is not None:
+        turned = replace(turned, energy=grouped(turned.energy))
+    return replace(head, certificates=_brief_certificates(head.certificates), rotary=turned)
+
+
+def _brief_certificates(found: tuple[Certificate, ...]) -> tuple[Certificate, ...]:
+    return tuple(replace(certificate, hypotheses=()) for certificate in found)
+
+
+def grouped(shares: tuple[float, ...]) -> tuple[float, ...]:
     """Return shares summed over groups of neighbours, at most `MOST_BARS` of them.
 
-    >>> grouped([0.25] * 4)
-    [0.25, 0.25, 0.25, 0.25]
-    >>> len(grouped([1 / 64] * 64)), sum(grouped([1 / 64] * 64))
+    >>> grouped((0.25,) * 4)
+    (0.25, 0.25, 0.25, 0.25)
+    >>> len(grouped((1 / 64,) * 64)), sum(grouped((1 / 64,) * 64))
     (16, 1.0)
     """
-    size = -(-len(shares) // MOST_BARS)
-    return [sum(shares[k : k + size]) for k in range(0, len(shares), max(1, size))]
+    size = max(1, -(-len(shares) // MOST_BARS))
+    return tuple(sum(shares[k : k + size]) for k in range(0, len(shares), size))
 
 
-def brief_control(trace: dict[str, Any]) -> dict[str, Any]:
+def brief_trace(trace: Trace, name: str) -> Trace:
+    """Drop other closures of single heads, and single heads of the untrained twin."""
+    twin = None if trace.twin is None else brief_control(trace.twin, "untrained twin")
+    layers = tuple(_brief_traced(layer) for layer in trace.layers)
+    return replace(trace, model=replace(trace.model, path=name), layers=layers, twin=twin)
+
+
+def _brief_traced(layer: LayerTrace) -> LayerTrace:
+    heads = tuple(replace(head, closures={}, sharpness_closures={}) for head in layer.heads)
+    return replace(layer, heads=heads)
+
+
+def brief_control(trace: Trace, name: str) -> Trace:
     """Drop from a control what only a model's own trace is asked for: single heads."""
-    for layer in trace["layers"]:
-        layer["heads"] = []
-    return brief(trace)
+    layers = tuple(replace(layer, heads=()) for layer in trace.layers)
+    return replace(trace, model=replace(trace.model, path=name), layers=layers)
 
 
-def fold_reasons(scan: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Write each reason as numbers of its clauses; return the scan and the clauses.
+def brief_audit(audit: Audit, name: str) -> Audit:
+    """Drop the model's folder."""
+    return replace(audit, model=replace(audit.model, path=name))
+
+
+# --- reasons of certificates, in JSON ----------------------------------------------------------
+
+
+def fold_reasons(scan: dict[str, Any]) -> list[str]:
+    """Write each reason as numbers of its clauses, in place; return the clauses.
 
     >>> scan = {"layers": [{"certificates": [{"why": "a; b"}], "heads": []}]}
-    >>> fold_reasons(scan)[1], scan["layers"][0]["certificates"]
-    (('a', 'b'), [{'why': [0, 1]}])
+    >>> fold_reasons(scan), scan["layers"][0]["certificates"]
+    (['a', 'b'], [{'why': [0, 1]}])
     """
     numbers: dict[str, int] = {}
     for certificate in _certificates(scan):
         certificate["why"] = [
             numbers.setdefault(clause, len(numbers)) for clause in certificate["why"].split(JOINT)
         ]
-    return scan, tuple(numbers)
+    return list(numbers)
 
 
-def reason(model: Mapping[str, Any], certificate: Mapping[str, Any]) -> str:
-    """Return why a certificate holds or not, in words."""
-    return JOINT.join(model["clauses"][k] for k in certificate["why"])
+def unfold_reasons(scan: dict[str, Any], clauses: list[str]) -> None:
+    """Write each reason in words again, in place."""
+    for certificate in _certificates(scan):
+        certificate["why"] = JOINT.join(clauses[k] for k in certificate["why"])
 
 
-def _certificates(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for layer in result["layers"]:
+def _certificates(scan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for layer in scan["layers"]:
         for owner in [layer, *layer["heads"]]:
-            yield from owner.get("certificates", ())
+            yield from owner["certificates"]

@@ -1,32 +1,20 @@
-"""ReportData: everything a report shows, as plain data with a version.
+"""What a report shows, as frozen dataclasses typed down to the last number.
 
-Enters: the results of scan, trace, audit and simulations as their own JSON. Leaves: `ReportData`,
-to JSON and back. What could not be computed is in `missing`, by section, with the reason.
+Enters: results of scan, trace, audit and simulations. Leaves: `ModelReport`s, which pages, tables,
+pictures and JSON are made of. What could not be computed is in `missing`, by part, with the reason.
 """
 
-import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, TypeVar
 
-from orbitlens.errors import InputError
-from orbitlens.results.codec import encode
+from orbitlens.order.audit_result import Audit
+from orbitlens.scanning.scan_result import HeadScan, Scan
+from orbitlens.tracing.trace_result import Trace
 
-FORMAT = "orbitlens-report"
-VERSION = 2
-SECTIONS = {
-    "words": "In words",
-    "heads": "Map of heads",
-    "depth": "Through depth",
-    "agreement": "Predicted · simulated · measured",
-    "orbits": "Orbits",
-    "order": "Sense of order",
-    "slices": "Slices",
-    "trust": "How sure are we",
-}
 DIGITS = 6  # significant, of every number in a report
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +49,7 @@ class HeadSpectra:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Band:
+class ControlBand:
     """A control run several times: the smallest and the largest value, layer by layer."""
 
     runs: int
@@ -87,12 +75,11 @@ class ModelReport:
 
     name: str
     words: tuple[str, ...]
-    scan: Mapping[str, Any] | None  # the reasons of its certificates are numbers of `clauses`
-    clauses: tuple[str, ...]
-    trace: Mapping[str, Any] | None  # its untrained twin inside
-    shuffled: Mapping[str, Any] | None  # trace of the same tokens in random order, without heads
-    bands: Mapping[str, Band]  # "twin" and "shuffled", where there are such controls
-    audit: Mapping[str, Any] | None
+    scan: Scan | None
+    trace: Trace | None  # its untrained twin inside
+    shuffled: Trace | None  # trace of the same tokens in random order, without heads
+    bands: Mapping[str, ControlBand]  # "twin" and "shuffled", where there are such controls
+    audit: Audit | None
     flows: tuple[FlowFrames, ...]
     spectra: tuple[HeadSpectra, ...]
     weights_of: Mapping[str, tuple[int, ...]]  # stack -> the first layer with the same weights
@@ -100,85 +87,53 @@ class ModelReport:
     missing: Mapping[str, str]  # "scan", "trace", "twin", "shuffled", "audit", ... -> why
     notes: tuple[str, ...]  # on inputs
 
+    def why(self, *parts: str) -> str:
+        """Return why a part is missing: the reason of the first that has one."""
+        found = [self.missing[part] for part in parts if part in self.missing]
+        return found[0] if found else "it was not computed"
+
+    def own_heads(self) -> list[HeadScan]:
+        """Return the heads of layers whose weights are their own; shared ones count once."""
+        assert self.scan is not None
+        return [
+            head
+            for layer in self.scan.layers
+            if self.weights_of[layer.stack][layer.layer] == layer.layer
+            for head in layer.heads
+        ]
+
 
 @dataclass(frozen=True, kw_only=True)
-class ReportData:
-    """All models of a report."""
+class ReportSettings:
+    """How much was computed, and on what."""
 
-    models: tuple[ModelReport, ...]
-    settings: Mapping[str, Any]
-    versions: Mapping[str, str]
-    format: str = field(default=FORMAT)
-    version: int = field(default=VERSION)
+    text: str | None
+    images: str | None
+    tokens: str | None
+    max_tokens: int
+    context: int
+    samples: int
+    permutations: int
+    flows: int | None
+    controls: int
+    seed: int
 
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as plain data, numbers to six digits, ready for `json.dumps`."""
-        named = {f.name: encode(getattr(self, f.name)) for f in fields(self)}
-        first = {"format": named.pop("format"), "version": named.pop("version")}
-        return {**first, **{name: rounded(value) for name, value in named.items()}}
 
+def rounded(value: T) -> T:
+    """Return a value, dataclasses and rows of them included, with its numbers rounded.
 
-def rounded(value: Any) -> Any:  # noqa: ANN401 - JSON holds anything
-    """Return plain data with its numbers rounded, None for those JSON does not have.
-
-    >>> rounded({"a": [0.123456789, float("nan")], "n": 12345678})
-    {'a': [0.123457, None], 'n': 12345678}
+    >>> rounded((0.123456789, {"n": 12345678}, "text"))
+    (0.123457, {'n': 12345678}, 'text')
     """
+    found: Any = value
     if isinstance(value, float):
-        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: rounded(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [rounded(item) for item in value]
-    return value
-
-
-def read_report_json(file: Path) -> dict[str, Any]:
-    """Return a report's JSON from a file, from `--json` or out of a report's own HTML.
-
-    Raises:
-        InputError: the file cannot be read, is no report, or one of another version.
-    """
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--data {file}: cannot be read ({error}).") from error
-    try:
-        data = json.loads(_embedded(text))
-    except ValueError as error:
-        raise InputError(
-            f"--data {file}: this is not JSON ({error}). Expected a file that "
-            "`orbitlens report --json` wrote, or a report itself."
-        ) from error
-    return checked(data, str(file))
-
-
-def _embedded(text: str) -> str:
-    """Return the JSON inside a report's HTML; other text as it is."""
-    mark = 'type="application/json" id="report-data">'
-    if not text.lstrip().lower().startswith("<!doctype html") or mark not in text:
-        return text
-    return text.partition(mark)[2].partition("</script>")[0]
-
-
-def checked(data: object, name: str) -> dict[str, Any]:
-    """Return a report's JSON if its outer shape is right.
-
-    Raises:
-        InputError: it is no report, of another version, or has lost a part.
-    """
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise InputError(f"--data {name}: this is no orbitlens report. Expected its JSON.")
-    if data.get("version") != VERSION:
-        raise InputError(
-            f"--data {name}: this report is of version {data.get('version')!r}; this orbitlens "
-            f"reads version {VERSION}. Make the report anew."
-        )
-    models = data.get("models")
-    wanted = {f.name for f in fields(ModelReport)}
-    whole = isinstance(models, list) and models and all(
-        isinstance(model, dict) and wanted <= set(model) for model in models
-    )  # fmt: skip
-    if not whole or not isinstance(data.get("settings"), dict):
-        raise InputError(f"--data {name}: parts of this report are missing. Make it anew.")
-    return data
+        found = float(f"{value:.{DIGITS}g}") if math.isfinite(value) else value
+    elif is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in fields(value)]
+        found = replace(value, **{name: rounded(getattr(value, name)) for name in names})
+    elif isinstance(value, Mapping):
+        found = {key: rounded(item) for key, item in value.items()}
+    elif isinstance(value, tuple):
+        found = tuple(rounded(item) for item in value)
+    rounded_value: T = found
+    return rounded_value

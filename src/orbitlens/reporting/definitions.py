@@ -1,4 +1,4 @@
-"""What each section shows in one line, and the terms it uses.
+"""The terms that a report uses.
 
 Enters: nothing. Leaves: text that the page escapes.
 """
@@ -12,7 +12,7 @@ DEFINITIONS = {
         "Expansion index",
         "From −1 to 1: the sum of a head's expansion rates over the sum of their moduli. Positive: "
         "it drives tokens apart; negative: it gathers them. Weights alone takes tokens as an "
-        "isotropic cloud; “as the data lie” uses the covariance measured in front of that layer.",
+        "isotropic cloud; the other reading uses the covariance measured in front of that layer.",
     ),
     "certificate": (
         "Certificates T1 to T5",
@@ -49,14 +49,4 @@ DEFINITIONS = {
         "Self-check",
         "A test on this very model that must come out one way for the numbers to mean anything.",
     ),
-}
-LEADS = {
-    "words": ("What was found, by rules from the numbers below.", "orbit"),
-    "heads": ("Which heads drive tokens apart and which gather them. Choose a head.", "index"),
-    "depth": ("What was measured while the model ran, beside its controls.", "controls"),
-    "agreement": ("Whether weights and statistics foretell what attention does.", "closure"),
-    "orbits": ("Where real tokens go. Play it, or drag through depth.", "orbit"),
-    "order": ("What the model makes of the order of its tokens, and through what.", "order"),
-    "slices": ("Whether the state above a token still stands for it.", "slice"),
-    "trust": ("What guards these numbers and what they leave out.", "check"),
 }

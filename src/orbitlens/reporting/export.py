@@ -1,24 +1,26 @@
-"""Report JSON -> files for other tools: a CSV for each kind of table, a PNG for each section.
+"""Report -> files for other tools: a CSV for each kind of table, a PNG for each section.
 
-Enters: a report's JSON and a folder. Leaves: files, each written whole or not at all.
+Enters: the models of a report and a folder. Leaves: files, each written whole or not at all.
 """
 
 import csv
+import importlib.util
 import io
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
+from orbitlens.draw.figure import Figure
 from orbitlens.errors import InputError, MissingPackageError
 from orbitlens.files import write_whole
-from orbitlens.reporting.markup import Table
-from orbitlens.reporting.sections import SUMMARY, summary_row
-from orbitlens.reporting.tables import all_tables
+from orbitlens.reporting.data import ModelReport
+from orbitlens.reporting.markup import Row, Table
+from orbitlens.reporting.sections import SECTIONS
+from orbitlens.reporting.sections.overview import summary
 
 
-def check_folder(folder: Path, option: str) -> None:
+def check_folder(folder: Path) -> None:
     """Make a folder ready for files; asked before a long run, so as not to fail after it.
 
     Raises:
@@ -27,9 +29,9 @@ def check_folder(folder: Path, option: str) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{option} {folder}: no folder can be made there ({error}).") from error
+        raise InputError(f"{folder}: no folder can be made there ({error}).") from error
     if not os.access(folder, os.W_OK):
-        raise InputError(f"{option} {folder}: files cannot be written there. Choose another.")
+        raise InputError(f"{folder}: files cannot be written there. Choose another.")
 
 
 def check_pictures() -> None:
@@ -38,41 +40,47 @@ def check_pictures() -> None:
     Raises:
         MissingPackageError: matplotlib is not installed.
     """
-    import importlib.util
-
     if importlib.util.find_spec("matplotlib") is None:
-        raise MissingPackageError("--png needs matplotlib: pip install 'orbitlens[plot]'")
+        raise MissingPackageError("pictures need matplotlib: pip install 'orbitlens[plot]'")
 
 
-def write_csv(data: Mapping[str, Any], folder: Path) -> list[Path]:
+# --- tables ------------------------------------------------------------------------------------
+
+
+def write_csv(models: Sequence[ModelReport], folder: Path) -> list[Path]:
     """Write one file for each kind of table, with the model as first column; return their paths.
 
     Raises:
         InputError: a file cannot be written.
     """
     files = []
-    for name, text in csv_texts(data).items():
+    for name, text in csv_texts(models).items():
         files.append(folder / f"{name}.csv")
         write_result(files[-1], text.encode("utf-8"))
     return files
 
 
-def csv_texts(data: Mapping[str, Any]) -> dict[str, str]:
+def csv_texts(models: Sequence[ModelReport]) -> dict[str, str]:
     """Return the text of every CSV file by its name."""
     found: dict[str, list[tuple[str, Table]]] = {}
-    for model in data["models"]:
+    for model in models:
         for table in all_tables(model):
-            found.setdefault(table.name, []).append((model["name"], table))
-    rows = [summary_row(model) for model in data["models"]]
-    return {"models": _csv(list(SUMMARY), rows)} | {
+            found.setdefault(table.name, []).append((model.name, table))
+    compared = summary(models)
+    return {"models": _csv(list(compared.columns), compared.rows)} | {
         name: _csv(*_merged(tables)) for name, tables in found.items()
     }
 
 
-def _merged(tables: list[tuple[str, Table]]) -> tuple[list[str], list[list[Any]]]:
+def all_tables(model: ModelReport) -> list[Table]:
+    """Return every table of a model that has rows."""
+    return [table for section in SECTIONS for table in section.tables(model) if table.rows]
+
+
+def _merged(tables: list[tuple[str, Table]]) -> tuple[list[str], list[Row]]:
     """Return the columns that any model has, and all rows; what a model lacks is empty."""
     columns = list(dict.fromkeys(name for _, table in tables for name in table.columns))
-    rows = []
+    rows: list[Row] = []
     for model, table in tables:
         for row in table.rows:
             values = dict(zip(table.columns, row, strict=True))
@@ -80,7 +88,7 @@ def _merged(tables: list[tuple[str, Table]]) -> tuple[list[str], list[list[Any]]
     return ["model", *columns], rows
 
 
-def _csv(columns: list[str], rows: list[list[Any]]) -> str:
+def _csv(columns: list[str], rows: Sequence[Row]) -> str:
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(columns)
@@ -98,7 +106,10 @@ def harmless(value: object) -> object:
     return f"'{value}" if text else value
 
 
-def write_png(data: Mapping[str, Any], folder: Path) -> list[Path]:
+# --- pictures ----------------------------------------------------------------------------------
+
+
+def write_png(models: Sequence[ModelReport], folder: Path) -> list[Path]:
     """Write a picture of every section of every model; return their paths.
 
     Raises:
@@ -106,14 +117,31 @@ def write_png(data: Mapping[str, Any], folder: Path) -> list[Path]:
         MissingPackageError: matplotlib is not installed.
     """
     check_pictures()
-    from orbitlens.reporting.pictures import model_pictures
+    from orbitlens.draw.figure_png import png_of
 
     files = []
-    for k, model in enumerate(data["models"]):
-        for section, image in model_pictures(model):
-            files.append(folder / f"{file_name(model['name'], k)}-{section}.png")
-            write_result(files[-1], image)
+    for k, model in enumerate(models):
+        for figure in section_figures(model):
+            files.append(folder / f"{file_name(model.name, k)}-{figure.name}.png")
+            write_result(files[-1], png_of(figure))
     return files
+
+
+def section_figures(model: ModelReport) -> Iterator[Figure]:
+    """Go through the sections that have a picture, each as a figure with all its charts."""
+    for section in SECTIONS:
+        charts = (section.pictures or section.charts)(model)
+        if not charts:
+            continue
+        tall = charts[0].kind in {"heads", "orbits"}
+        yield Figure(
+            name=section.key,
+            title=f"{model.name}: {section.title}",
+            caption=section.lead.partition(". ")[0].rstrip(".") + ".",  # the rest is for pages
+            panels=[chart.panel for chart in charts],
+            n_columns=min(section.columns, len(charts)),
+            height=4.8 if tall else 2.7 if len(charts) > section.columns else 3.6,
+        )
 
 
 def file_name(name: str, k: int) -> str:

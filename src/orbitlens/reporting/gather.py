@@ -1,6 +1,6 @@
-"""Models -> ReportData: run scan, trace, audit and simulations; what fails is said, not fatal.
+"""Models -> Report: run scan, trace, audit and simulations; what fails is said, not fatal.
 
-Enters: models, inputs and `ReportOptions`. Leaves: `ReportData`. A path that is no model
+Enters: models, inputs and `ReportOptions`. Leaves: a `Report`. A path that is no model
 raises; a part that a model does not allow is None, with its reason in `missing`.
 """
 
@@ -16,12 +16,13 @@ from orbitlens.families.architecture import Position
 from orbitlens.order.api import audit
 from orbitlens.order.audit_result import Audit
 from orbitlens.order.options import AuditOptions
-from orbitlens.reporting.compact import brief, brief_control, fold_reasons
-from orbitlens.reporting.data import FlowFrames, ModelReport, ReportData
+from orbitlens.reporting.compact import brief_audit, brief_control, brief_scan, brief_trace
+from orbitlens.reporting.data import FlowFrames, ModelReport, ReportSettings, rounded
 from orbitlens.reporting.flows import WIDEST_FLOW, chosen_heads, flow_frames
 from orbitlens.reporting.material import Given, Material, material
 from orbitlens.reporting.measured import Measured, Parts, Step
 from orbitlens.reporting.options import ReportOptions
+from orbitlens.reporting.report import Report
 from orbitlens.reporting.spectra import spectra, weights_of
 from orbitlens.reporting.words import in_words
 from orbitlens.running.loading import threads_for
@@ -38,7 +39,7 @@ def gather(
     *,
     given: Given | None = None,
     step: Step | None = None,
-) -> ReportData:
+) -> Report:
     """Run everything on every model.
 
     Args:
@@ -61,8 +62,7 @@ def gather(
     for model, name in zip(opened, names, strict=True):
         with threads_for(model.n_parameters):
             reports.append(_gather_model(model, name, inputs, chosen, partial(_say, say, name)))
-    settings = inputs.names() | _settings(chosen)
-    return ReportData(models=tuple(reports), settings=settings, versions=_versions())
+    return Report(models=tuple(reports), settings=_settings(inputs, chosen), versions=_versions())
 
 
 def _say(say: Step, name: str, what: str) -> None:
@@ -74,9 +74,17 @@ def _names(names: Sequence[str]) -> list[str]:
     return [name if names.count(name) == 1 else f"{name} ({k + 1})" for k, name in enumerate(names)]
 
 
-def _settings(options: ReportOptions) -> dict[str, Any]:
-    numbers = ("max_tokens", "context", "samples", "permutations", "flows", "controls", "seed")
-    return {name: getattr(options, name) for name in numbers}
+def _settings(given: Given, options: ReportOptions) -> ReportSettings:
+    return ReportSettings(
+        **given.names(),
+        max_tokens=options.max_tokens,
+        context=options.context,
+        samples=options.samples,
+        permutations=options.permutations,
+        flows=options.flows,
+        controls=options.controls,
+        seed=options.seed,
+    )
 
 
 def _versions() -> dict[str, str]:
@@ -111,22 +119,22 @@ def _gather_model(
     flows = _flows(model, scanned, options, parts)
     shapes = parts.attempt("spectra", "computing spectra", lambda: spectra(model, options.context))
     shuffled = measured.shuffled
-    found, clauses = (None, ()) if scanned is None else fold_reasons(brief(scanned.to_json()))
-    return ModelReport(
-        name=name,
-        words=tuple(in_words(scanned, trace, audited, shared=shared)),
-        scan=found,
-        clauses=clauses,
-        trace=None if trace is None else brief(trace.to_json()),
-        shuffled=None if shuffled is None else brief_control(shuffled.to_json()),
-        bands=measured.bands,
-        audit=None if audited is None else audited.to_json(),
-        flows=flows,
-        spectra=shapes or (),
-        weights_of=shared,
-        orbits=measured.orbits(),
-        missing=parts.missing,
-        notes=given.inputs.notes if given is not None else (),
+    return rounded(
+        ModelReport(
+            name=name,
+            words=tuple(in_words(scanned, trace, audited, shared=shared)),
+            scan=None if scanned is None else brief_scan(scanned, name),
+            trace=None if trace is None else brief_trace(trace, name),
+            shuffled=None if shuffled is None else brief_control(shuffled, name),
+            bands=measured.bands,
+            audit=None if audited is None else brief_audit(audited, name),
+            flows=flows,
+            spectra=shapes or (),
+            weights_of=shared,
+            orbits=measured.orbits(),
+            missing=parts.missing,
+            notes=given.inputs.notes if given is not None else (),
+        )
     )
 
 

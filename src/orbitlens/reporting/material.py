@@ -110,6 +110,8 @@ def material(model: Model, given: Given, options: ReportOptions) -> Material:
     Raises:
         InputError: the model takes neither tokens nor images, or an input does not fit it.
     """
+    if model.main_input == "input_features":
+        raise InputError("this model hears sound, which reports do not read; trace it from Python")
     inputs = inputs_of(
         model, given.for_model(model), normalise=options.normalise, seed=options.seed
     )

@@ -11,7 +11,7 @@ from typing import TypeVar
 import torch
 
 from orbitlens.errors import OrbitlensError
-from orbitlens.reporting.data import Band, Orbits
+from orbitlens.reporting.data import ControlBand, Orbits
 from orbitlens.reporting.material import BATCH, Material
 from orbitlens.reporting.options import ReportOptions
 from orbitlens.reporting.orbits import orbits
@@ -54,7 +54,7 @@ class Measured:
         """Take what all measurements share."""
         self.given, self.options, self.parts = given, options, parts
         self.covariances: dict[tuple[str, int], torch.Tensor] = {}
-        self.bands: dict[str, Band] = {}
+        self.bands: dict[str, ControlBand] = {}
         self.shuffled: Trace | None = None
 
     def trace(self) -> Trace | None:
@@ -132,10 +132,10 @@ def measured_only(options: TraceOptions) -> TraceOptions:
     return replace(options, closures=("plain",), closure="plain", flow_steps=1)
 
 
-def band(runs: Sequence[Trace]) -> Band:
+def band(runs: Sequence[Trace]) -> ControlBand:
     """Return the smallest and the largest value of every quantity over several runs."""
     layers = list(zip(*(run.layers for run in runs), strict=True))  # each layer in every run
-    return Band(
+    return ControlBand(
         runs=len(runs),
         parts={
             part: tuple(

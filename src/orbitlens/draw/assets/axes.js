@@ -129,7 +129,8 @@ export function drawAxes(panel, frame) {
   }
   for (const [v, name] of frame.x_ticks.filter(([v]) => inside(v, frame.x_range))) {
     if (!table && !panel.x_ticks) { rule(frame.x(v), frame.top, frame.x(v), frame.bottom, 'rule'); }
-    text(frame.x(v), frame.bottom + 16, name, { 'text-anchor': 'middle' });
+    const half = 0.5 * LETTER * name.length;
+    text(Math.max(half, Math.min(frame.width - half, frame.x(v))), frame.bottom + 16, name, { 'text-anchor': 'middle' });
   }
   if (panel.x_label) { text((frame.left + frame.right) / 2, Math.min(frame.height - 4, frame.bottom + 34), panel.x_label, { 'text-anchor': 'middle' }); }
   if (panel.y_label) {

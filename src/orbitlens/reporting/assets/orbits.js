@@ -1,84 +1,65 @@
-// Orbits: tokens in two directions, or in three that the reader turns. Three are projected here, as
-// plotly's own 3-D needs WebGL and evaluates strings, which the page's policy forbids.
-const PLACE = { light: [[0, '#0b4f8a'], [0.5, '#8a8fa0'], [1, '#e39a00']], dark: [[0, '#4ba3de'], [0.5, '#b7a9c9'], [1, '#f2bf4a']] };
+// Orbits: tokens in two directions, or in three that the reader turns.
+import { padded } from '../../draw/assets/axes.js';
+import { drawPanel, moveLayers } from '../../draw/assets/figure.js';
+import { between, player } from '../../draw/assets/player.js';
+import { report } from './data.js';
+import { trails } from './head_pictures.js';
+
 const TRAIL = 3; // depths behind a token
+const STEPS = { ArrowLeft: [-0.15, 0], ArrowRight: [0.15, 0], ArrowUp: [0, -0.15], ArrowDown: [0, 0.15] };
+const ORDINALS = ['first', 'second', 'third'];
+const few = (text, most) => text.length > most ? `${text.slice(0, most - 1)}…` : text;
+const percent = share => `${Math.round(100 * share)} %`;
+const reach = orbits => Math.max(...orbits.positions.flat().map(p => Math.hypot(...p))) || 1;
+// From the first token of the context to the last.
+const shade = share => share < 0.5 ? `color-mix(in srgb, var(--place-middle) ${200 * share}%, var(--place-first))`
+  : `color-mix(in srgb, var(--place-last) ${200 * share - 100}%, var(--place-middle))`;
 
 function turned([x, y, z], { view, yaw, pitch }) {
   if (view === 2) { return [x, y, 0]; }
   const a = x * Math.cos(yaw) + z * Math.sin(yaw), c = -x * Math.sin(yaw) + z * Math.cos(yaw);
   return [a, y * Math.cos(pitch) - c * Math.sin(pitch), y * Math.sin(pitch) + c * Math.cos(pitch)];
 }
-function orbitTraces(orbits, state) {
+function layersOf(orbits, state) {
   const n = orbits.tokens.length, now = between(orbits.positions, state.k).map(p => turned(p, state));
-  const x = [], y = [], last = Math.ceil(state.k) - 1;
-  for (let i = 0; i < n; i++) {
-    for (let d = Math.max(0, last - TRAIL + 1); d <= last; d++) {
-      const p = turned(orbits.positions[d][i], state);
-      x.push(p[0]);
-      y.push(p[1]);
-    }
-    x.push(now[i][0], null);
-    y.push(now[i][1], null);
-  }
-  const depths = now.map(p => p[2]), [low, high] = [Math.min(...depths), Math.max(...depths)];
-  const near = depths.map(d => high > low ? (d - low) / (high - low) : 0.5), base = n <= 40 ? 11 : 9;
-  const size = state.view === 3 ? near.map(v => base * (0.6 + 0.6 * v)) : base;
-  const text = orbits.tokens.map((t, i) => `${i}: “${safe(t)}”`);
-  const axes = state.view === 3 ? orbitAxes(orbits, state) : { x: [null], y: [null], text: [''] };
-  return [
-    { type: 'scatter', mode: 'lines', x, y, hoverinfo: 'skip', line: { color: tone('muted'), width: 1, shape: 'spline', smoothing: 0.6 }, opacity: 0.4 },
-    { type: 'scatter', mode: state.words ? 'text' : 'markers', x: now.map(p => p[0]), y: now.map(p => p[1]),
-      customdata: text, hovertemplate: '%{customdata}<extra></extra>', text: orbits.tokens.map(t => safe(few(t.trim() || '␣', 14))),
-      textfont: { size: 12, color: orbits.tokens.map((_, i) => shade(i / Math.max(1, n - 1))) },
-      marker: { size, color: orbits.tokens.map((_, i) => i), colorscale: isDark() ? PLACE.dark : PLACE.light,
-        line: { width: 1, color: tone('card') } } },
-    { type: 'scatter', mode: 'lines+text', ...axes, hoverinfo: 'skip', textfont: { color: tone('muted'), size: 11 }, line: { color: tone('muted'), width: 1 } },
-  ];
+  const depths = now.map(p => p[2]), low = Math.min(...depths), span = Math.max(...depths) - low, base = n <= 40 ? 9 : 7.5;
+  const ways = { kind: 'curve', ...trails(orbits.positions, now, state.k, TRAIL, p => turned(p, state)), colour: '#636A75', width: 1, opacity: 0.4, silent: true };
+  const tokens = { kind: 'points', x: now.map(p => p[0]), y: now.map(p => p[1]), colours: orbits.tokens.map((_, i) => shade(i / Math.max(1, n - 1))),
+    sizes: depths.map(d => state.view === 3 ? base * (0.6 + 0.6 * (span > 0 ? (d - low) / span : 0.5)) : base), opacity: 1,
+    texts: orbits.tokens.map((t, i) => `${i}: “${t}”`), only_texts: true, ...(state.words ? { words: orbits.tokens.map(t => few(t.trim() || '␣', 14)) } : {}) };
+  return [ways, tokens, ...(state.view === 3 ? axesOf(orbits, state) : [])];
 }
-function shade(share) {
-  const stops = isDark() ? PLACE.dark : PLACE.light, k = share < 0.5 ? 0 : 1, t = (share - stops[k][0]) * 2;
-  const parts = [1, 3, 5].map(j => [stops[k], stops[k + 1]].map(s => parseInt(s[1].slice(j, j + 2), 16)));
-  return `rgb(${parts.map(([a, b]) => Math.round(a + t * (b - a))).join(',')})`;
-}
-const reach = orbits => Math.max(...orbits.positions.flat().map(p => Math.hypot(...p))) || 1;
-function orbitAxes(orbits, state) {
-  const r = 0.8 * reach(orbits), x = [], y = [], text = [];
-  [[r, 0, 0], [0, r, 0], [0, 0, r]].forEach((end, i) => {
-    const a = turned(end.map(v => -v), state), b = turned(end, state);
-    x.push(a[0], b[0], null);
-    y.push(a[1], b[1], null);
-    text.push('', `${['first', 'second', 'third'][i]}, ${Math.round(100 * orbits.explained[i])} %`, '');
+function axesOf(orbits, state) {
+  const r = 0.8 * reach(orbits);
+  return ORDINALS.flatMap((name, i) => {
+    const end = [0, 0, 0].map((_, j) => j === i ? r : 0), a = turned(end.map(v => -v), state), b = turned(end, state);
+    return [{ kind: 'curve', x: [a[0], b[0]], y: [a[1], b[1]], colour: '#636A75', width: 1, silent: true },
+      { kind: 'points', x: [b[0]], y: [b[1]], words: [`${name}, ${percent(orbits.explained[i])}`], colour: '#636A75', silent: true }];
   });
-  return { x, y, text };
 }
-function orbitPicture(orbits, state) {
-  const flat = orbits.positions.flat(), data = orbitTraces(orbits, state);
-  if (state.view === 3) {
-    const r = 0.9 * reach(orbits), hidden = { range: [-r, r], visible: false };
-    return [data, layout('', '', { margin: { l: 4, r: 4, t: 4, b: 4 }, xaxis: { ...hidden, constrain: 'domain' }, yaxis: { ...hidden, scaleanchor: 'x' } })];
-  }
-  return [data, layout(`first direction, ${Math.round(100 * orbits.explained[0])} %`, `second direction, ${Math.round(100 * orbits.explained[1])} %`,
-    { xaxis: { range: padded(flat.map(p => p[0])), zeroline: false }, yaxis: { range: padded(flat.map(p => p[1])), zeroline: false } })];
+function panelOf(orbits, state) {
+  const layers = layersOf(orbits, state), flat = orbits.positions.flat(), r = 0.9 * reach(orbits);
+  if (state.view === 3) { return { layers, bare: true, square: true, x_range: [-r, r], y_range: [-r, r] }; }
+  return { layers, zero: false, x_label: `first direction, ${percent(orbits.explained[0])}`, y_label: `second direction, ${percent(orbits.explained[1])}`,
+    x_range: padded(flat.map(p => p[0])), y_range: padded(flat.map(p => p[1])) };
 }
 
-document.querySelectorAll('.orbits').forEach(part => {
-  const { orbits } = report.models[Number(part.dataset.model)], figure = part.querySelector('[data-chart]'), plot = part.querySelector('.plot');
-  const state = { view: 2, k: orbits.depths.length - 1, yaw: 0.6, pitch: 0.35, words: false };
-  const redraw = () => Plotly.react(plot, ...orbitPicture(orbits, state), CONFIG);
-  const move = () => {
-    if (!plot.data) { redraw(); return; }
-    const next = orbitTraces(orbits, state);
-    Plotly.restyle(plot, { x: next.map(t => t.x), y: next.map(t => t.y), text: next.map(t => t.text), 'marker.size': next.map(t => t.marker ? t.marker.size : undefined) }, [0, 1, 2]);
-  };
-  player(part.querySelector('.player'), orbits.depths.length - 1, k => { state.k = k; move(); }, k => orbits.depths[k], 700);
-  figure.addEventListener('drawn', () => { if (state.view === 3 || state.words || state.k !== orbits.depths.length - 1) { redraw(); } });
+function startOrbits(part) {
+  const { orbits } = report.models[Number(part.dataset.model)], plot = part.querySelector('.plot'), last = orbits.depths.length - 1;
+  const state = { view: 2, k: last, yaw: 0.6, pitch: 0.35, words: false };
+  const move = () => moveLayers(plot, layersOf(orbits, state));
+  drawPanel(plot, panelOf(orbits, state));
+  player(part.querySelector('.player'), { last, frame: k => { state.k = k; move(); }, name: k => orbits.depths[k], ms: 700 });
   part.addEventListener('change', event => {
     if (event.target.type === 'radio') { state.view = Number(event.target.value); }
     if (event.target.type === 'checkbox') { state.words = event.target.checked; }
     plot.tabIndex = state.view === 3 ? 0 : -1;
     plot.classList.toggle('turns', state.view === 3);
-    redraw();
+    drawPanel(plot, panelOf(orbits, state));
   });
+  turnable(plot, state, move);
+}
+function turnable(plot, state, move) {
   let held = null;
   const turn = (right, up) => { state.yaw += right; state.pitch = Math.max(-1.5, Math.min(1.5, state.pitch + up)); move(); };
   plot.addEventListener('pointerdown', event => { if (state.view === 3) { held = [event.clientX, event.clientY]; plot.setPointerCapture(event.pointerId); } });
@@ -89,7 +70,7 @@ document.querySelectorAll('.orbits').forEach(part => {
   });
   for (const name of ['pointerup', 'pointercancel']) { plot.addEventListener(name, () => { held = null; }); }
   plot.addEventListener('keydown', event => {
-    const steps = { ArrowLeft: [-0.15, 0], ArrowRight: [0.15, 0], ArrowUp: [0, -0.15], ArrowDown: [0, 0.15] };
-    if (state.view === 3 && steps[event.key]) { event.preventDefault(); turn(...steps[event.key]); }
+    if (state.view === 3 && STEPS[event.key]) { event.preventDefault(); turn(...STEPS[event.key]); }
   });
-});
+}
+export function startAllOrbits() { document.querySelectorAll('.orbits').forEach(startOrbits); }

@@ -1,0 +1,142 @@
+"""Orbits: where real tokens go, depth by depth; the page's script moves and turns them."""
+
+import math
+
+from orbitlens.draw.figure import GREY, Curve, Panel, Points
+from orbitlens.draw.page import esc
+from orbitlens.reporting.chart import Chart
+from orbitlens.reporting.data import ModelReport, Orbits
+from orbitlens.reporting.markup import Row, Table, absent
+from orbitlens.reporting.sections.section import Place
+
+YAW, PITCH = 0.6, 0.35  # of the first look in three dimensions, radians
+FIRST, MIDDLE, LAST = (11, 79, 138), (138, 143, 160), (227, 154, 0)  # colours of places
+ORDINALS = ("first", "second", "third")
+
+
+def orbits(model: ModelReport, place: Place) -> str:
+    """Return the place where tokens move through depth."""
+    if model.orbits is None:
+        return absent(model.why("orbits", "model"))
+    k = place.k
+    choices = (
+        '<fieldset class="choices"><legend>Show</legend>'
+        f'<label><input type="radio" name="view-{k}" value="2" checked> 2-D</label>'
+        f'<label><input type="radio" name="view-{k}" value="3"> 3-D, drag to turn</label>'
+        '<label><input type="checkbox" name="words"> tokens as text</label></fieldset>'
+        '<p class="scale place" aria-hidden="true"><span>first token</span><i></i>'
+        "<span>last token</span></p>"
+    )
+    return f'<div class="orbits" data-model="{k}">{choices}{place.charts["orbits"]}</div>'
+
+
+def player(found: Orbits) -> str:
+    """Return the controls of the moving picture."""
+    last = len(found.depths) - 1
+    return (
+        '<div class="player"><button type="button">Play</button>'
+        f'<label>Depth <input type="range" min="0" max="{last}" value="{last}"></label>'
+        f"<output>{esc(found.depths[-1])}</output></div>"
+    )
+
+
+def charts(model: ModelReport) -> list[Chart]:
+    """Return the tokens in two dimensions, where they end."""
+    return [] if model.orbits is None else [_chart(model.orbits, 2)]
+
+
+def pictures(model: ModelReport) -> list[Chart]:
+    """Return the tokens in two dimensions, and in three as first seen."""
+    if model.orbits is None:
+        return []
+    return [_chart(model.orbits, 2), _chart(model.orbits, 3)]
+
+
+def _chart(found: Orbits, view: int) -> Chart:
+    flat, solid = sum(found.explained[:2]), sum(found.explained)
+    left = f"; {found.n_left_out} tokens are left out" if found.n_left_out else ""
+    title = (
+        f"Directions of {len(found.tokens)} tokens in the axes in which they vary most: two hold "
+        f"{flat:.0%} of the variance, three {solid:.0%}{left}"
+    )
+    axes = [
+        f"{name} direction, {share:.0%}"
+        for name, share in zip(ORDINALS, found.explained, strict=True)
+    ]
+    short = "Through depth, in 2-D" if view == 2 else "The same in 3-D"
+    panel = Panel(
+        layers=[_ways(found, view), _ends(found, view)],
+        title=short,
+        x_label=axes[0] if view == 2 else "",
+        y_label=axes[1] if view == 2 else "",
+        bare=view == 3,
+        square=view == 3,
+    )
+    return Chart(
+        kind="orbits", title=title, panel=panel, table=places(found), shape="tall", shared=False
+    )
+
+
+def _seen(point: tuple[float, float, float], view: int) -> tuple[float, float]:
+    """Return a point as the page's script shows it before anybody turns it."""
+    x, y, z = point
+    if view == 2:
+        return x, y
+    behind = -x * math.sin(YAW) + z * math.cos(YAW)
+    return (
+        x * math.cos(YAW) + z * math.sin(YAW),
+        y * math.cos(PITCH) - behind * math.sin(PITCH),
+    )
+
+
+def _ways(found: Orbits, view: int) -> Curve:
+    """Return the ways of all tokens as one line with gaps."""
+    x: list[float] = []
+    y: list[float | None] = []
+    for n in range(len(found.tokens)):
+        for frame in found.positions:
+            across, up = _seen(frame[n], view)
+            x.append(across)
+            y.append(up)
+        x.append(math.nan)
+        y.append(None)
+    return Curve(x=x, y=y, colour=GREY, width=0.8, opacity=0.4)
+
+
+def _ends(found: Orbits, view: int) -> Points:
+    spots = [_seen(point, view) for point in found.positions[-1]]
+    last = max(1, len(spots) - 1)
+    return Points(
+        x=[x for x, _ in spots],
+        y=[y for _, y in spots],
+        colours=[_shade(k / last) for k in range(len(spots))],
+        texts=[f"{k}: “{token}”" for k, token in enumerate(found.tokens)],
+    )
+
+
+def _shade(share: float) -> str:
+    """Return the colour of a place in the context, from the first token to the last.
+
+    >>> _shade(0.0), _shade(1.0)
+    ('#0b4f8a', '#e39a00')
+    """
+    low, high, t = (FIRST, MIDDLE, 2 * share) if share < 0.5 else (MIDDLE, LAST, 2 * share - 1)
+    parts = (round(a + t * (b - a)) for a, b in zip(low, high, strict=True))
+    return "#" + "".join(f"{part:02x}" for part in parts)
+
+
+def places(found: Orbits) -> Table:
+    """Return where each token is at each depth."""
+    rows: list[Row] = [
+        [f"{n} {token!r}", depth, *found.positions[d][n]]
+        for n, token in enumerate(found.tokens)
+        for d, depth in enumerate(found.depths)
+    ]
+    columns = ("token", "depth", *ORDINALS)
+    return Table(name="orbits", caption="Tokens in the three directions in which they vary most",
+                 columns=columns, rows=rows)  # fmt: skip
+
+
+def tables(model: ModelReport) -> list[Table]:
+    """Return where each token is at each depth, for a CSV file."""
+    return [places(model.orbits)] if model.orbits is not None else []

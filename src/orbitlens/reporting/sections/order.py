@@ -1,0 +1,237 @@
+"""Sense of order: the 2 x 2 of encoding and mask, their shares, and where order matters."""
+
+from orbitlens.draw.figure import BLUE, GREEN, INK, MUTED, ORANGE, Bars, Curve, Panel, Points
+from orbitlens.draw.page import esc
+from orbitlens.order.audit_result import Audit, value_of
+from orbitlens.order.sensitivity import CellReading
+from orbitlens.reporting.chart import Chart, curve, rows_of, ticks
+from orbitlens.reporting.data import ModelReport
+from orbitlens.reporting.markup import Row, Table, absent, note, number, table
+from orbitlens.reporting.sections.section import Place
+
+CELLS = {
+    "pe_causal": "encoding and mask",
+    "pe_full": "encoding alone",
+    "nope_causal": "mask alone",
+    "nope_full": "neither",
+}
+TONES = {"pe_causal": INK, "pe_full": ORANGE, "nope_causal": BLUE, "nope_full": MUTED}
+SIZES = {"swap_distance": "swap at distance", "windows": "within windows of",
+         "ngrams": "n-grams kept of"}  # fmt: skip
+
+
+def order(model: ModelReport, place: Place) -> str:
+    """Return the 2 x 2, the shares, and the charts."""
+    audit = model.audit
+    if audit is None:
+        return absent(model.why("audit"))
+    drawn = "".join(place.charts[one.key] for one in charts(model))
+    return (
+        f'<p class="lead">{esc(audit.summary())}</p>{_square(audit)}{_shares(audit)}'
+        f'<div class="pair">{drawn}</div>{_blocks(audit)}{_not_measured(audit)}'
+    )
+
+
+def unit_of(audit: Audit) -> str:
+    """Return the unit of order sensitivity."""
+    return "bits" if audit.model.has_head else "relative change"
+
+
+def own_value(audit: Audit) -> float:
+    """Return the order sensitivity of the model as it is."""
+    return audit.sensitivity
+
+
+def output_of(layer: int) -> str:
+    """Return the name of a state that an audit numbers from the embedding on."""
+    return "embedding" if layer == 0 else f"layer {layer - 1}"
+
+
+# --- the 2 x 2 ---------------------------------------------------------------------------------
+
+
+def _square(audit: Audit) -> str:
+    largest = max((value_of(x) for x in audit.cells.values() if x is not None), default=0) or 1
+    cells = {name: _cell(audit, name, largest) for name in CELLS}
+    return (
+        f'<table class="square"><caption>Order sensitivity, {unit_of(audit)}, with 95 % intervals'
+        '</caption><thead><tr><td></td><th scope="col">causal mask</th>'
+        '<th scope="col">full attention</th></tr></thead>'
+        f'<tbody><tr><th scope="row">{esc(audit.model.encoding)} encoding</th>'
+        f'{cells["pe_causal"]}{cells["pe_full"]}</tr><tr><th scope="row">without it</th>'
+        f"{cells['nope_causal']}{cells['nope_full']}</tr></tbody></table>"
+    )
+
+
+def _cell(audit: Audit, name: str, largest: float) -> str:
+    reading = audit.cells.get(name)
+    if reading is None:
+        return f'<td class="cell">–<small>{esc(audit.not_ablatable.get(name, ""))}</small></td>'
+    value = value_of(reading)
+    own = name == audit.model.own_cell
+    return (
+        f'<td class="cell{" own" if own else ""}" data-v="{value!r}" '
+        f'style="--v:{value / largest:.3f}">{number(value)}<small>{"as it is, " if own else ""}'
+        f"{number(reading.low)} to {number(reading.high)}</small></td>"
+    )
+
+
+def _shares(audit: Audit) -> str:
+    found = audit.shapley
+    if found is None:
+        return note("No shares: not every cell of the 2 × 2 can be reached.")
+    encoding = min(max(found.encoding, 0.0), 1.0)
+    label = f"{found.encoding:.0%} from the encoding, {found.mask:.0%} from the mask"
+    return (
+        f'<p class="shares" role="img" aria-label="{esc(label)}">'
+        f'<i style="--share:{encoding:.3f}"></i></p>{note(label)}'
+    )
+
+
+def _blocks(audit: Audit) -> str:
+    if not audit.positions:
+        return ""
+    found = blocks(audit)
+    return table(found) if found.rows else note("No block of neighbours can be reordered freely.")
+
+
+def _not_measured(audit: Audit) -> str:
+    parts = {"swaps by distance": audit.swap_distance, "swaps of neighbours": audit.positions}
+    gone = [name for name, rows in parts.items() if not rows]
+    return note(f"Not measured on these inputs: {', '.join(gone)}.") if gone else ""
+
+
+# --- charts ------------------------------------------------------------------------------------
+
+
+def charts(model: ModelReport) -> list[Chart]:
+    """Return defects over layers, and swaps by distance and by position."""
+    audit = model.audit
+    if audit is None:
+        return []
+    found = [_defects_chart(audit)]
+    if audit.swap_distance:
+        found.append(_swaps_chart(audit))
+    if audit.positions:
+        found.append(_neighbours_chart(audit))
+    return found
+
+
+def _present(audit: Audit) -> dict[str, CellReading]:
+    return {key: cell for key in CELLS if (cell := audit.cells.get(key)) is not None}
+
+
+def _defects_chart(audit: Audit) -> Chart:
+    found, own = defects(audit), audit.model.own_cell
+    title = "Equivariance defect of each layer's output"
+    lines = [
+        curve(found, CELLS[key], TONES[key], style="" if key == own else "dashed",
+              label=CELLS[key] + (" (as it is)" if key == own else ""))
+        for key in _present(audit)
+    ]  # fmt: skip
+    panel = Panel(
+        layers=lines, title=title, x_label="output of layer", x_ticks=ticks(rows_of(found))
+    )
+    return Chart(kind="defects", title=title, panel=panel, table=found, from_zero=True)
+
+
+def _swaps_chart(audit: Audit) -> Chart:
+    rows = audit.swap_distance
+    title = f"Swapping two tokens, by their distance ({unit_of(audit)})"
+    x, means = [float(row.size) for row in rows], [row.mean for row in rows]
+    panel = Panel(
+        layers=[
+            Curve(x=x, y=means, colour=ORANGE, width=2.4),
+            Points(x=x, y=means, low=[row.low for row in rows], high=[row.high for row in rows],
+                   colour=ORANGE, label="mean and 95 % interval"),
+        ],
+        title=title, x_label="distance in tokens", x_log=True,
+        x_ticks=[(float(row.size), str(row.size)) for row in rows],
+    )  # fmt: skip
+    return Chart(kind="swaps", title=title, panel=panel, table=swaps(audit), from_zero=True)
+
+
+def _neighbours_chart(audit: Audit) -> Chart:
+    title = f"Swapping neighbours, by position ({unit_of(audit)})"
+    inside = {p for block in audit.blocks for p in range(block.first, block.last)}
+    groups = {
+        label: [row for row in audit.positions if (row.position in inside) == free]
+        for label, free in (("swap", False), ("inside a block", True))
+    }
+    bars = [
+        Bars(x=[float(row.position) for row in rows], y=[row.mean for row in rows], label=label,
+             colour=colour)
+        for (label, rows), colour in zip(groups.items(), (ORANGE, GREEN), strict=True)
+        if rows
+    ]  # fmt: skip
+    panel = Panel(layers=bars, title=title, x_label="position of the first of two")
+    return Chart(
+        kind="neighbours", title=title, panel=panel, table=neighbours(audit), from_zero=True
+    )
+
+
+# --- tables ------------------------------------------------------------------------------------
+
+
+def cells(audit: Audit) -> Table:
+    """Return the 2 x 2 and the shares."""
+    rows: list[Row] = []
+    for key, name in CELLS.items():
+        reading = audit.cells.get(key)
+        if reading is None:
+            rows.append([name, None, None, None])
+        else:
+            rows.append([name, value_of(reading), reading.low, reading.high])
+    if audit.shapley is not None:
+        rows.append(["share of the encoding", audit.shapley.encoding, None, None])
+        rows.append(["share of the mask", audit.shapley.mask, None, None])
+    return Table(name="order", caption="Order sensitivity", columns=("model with", "mean", "low",
+                 "high"), rows=rows)  # fmt: skip
+
+
+def defects(audit: Audit) -> Table:
+    """Return the equivariance defect of each layer's output."""
+    names = list(_present(audit))
+    rows: list[Row] = [
+        [output_of(x.layer), *(x.defects.get(key) for key in names)] for x in audit.layers
+    ]
+    columns = ("output of", *(CELLS[key] for key in names))
+    return Table(name="order-layers", caption="Equivariance defect", columns=columns, rows=rows)
+
+
+def swaps(audit: Audit) -> Table:
+    """Return what swaps, windows and n-grams of each size do."""
+    rows: list[Row] = [
+        [f"{what} {x.size}", x.size, x.mean, x.low, x.high]
+        for key, what in SIZES.items()
+        for x in getattr(audit, key)
+    ]
+    return Table(name="order-sizes", caption="Effects by size",
+                 columns=("change", "size", "mean", "low", "high"), rows=rows)  # fmt: skip
+
+
+def neighbours(audit: Audit) -> Table:
+    """Return what swapping each token with the next one does."""
+    rows: list[Row] = [
+        [f"{x.position} and {x.position + 1}", x.position, x.mean, x.share_moved]
+        for x in audit.positions
+    ]
+    columns = ("tokens swapped", "position", "mean effect", "share of inputs moved")
+    return Table(name="order-neighbours", caption="Swaps of neighbours", columns=columns, rows=rows)
+
+
+def blocks(audit: Audit) -> Table:
+    """Return blocks of neighbours whose swaps do little."""
+    rows: list[Row] = [
+        [f"{b.first} to {b.last}", b.largest_swap, b.shuffled, b.free] for b in audit.blocks
+    ]
+    columns = ("positions", "largest swap", "whole block shuffled", "free as a whole")
+    caption = "Blocks within which each swap of neighbours does little"
+    return Table(name="order-blocks", caption=caption, columns=columns, rows=rows)
+
+
+def tables(model: ModelReport) -> list[Table]:
+    """Return all tables of this section."""
+    if model.audit is None:
+        return []
+    return [make(model.audit) for make in (cells, defects, swaps, neighbours, blocks)]

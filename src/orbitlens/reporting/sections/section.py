@@ -1,0 +1,32 @@
+"""Section: one part of a report, from the data of a model to charts, tables and HTML."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from orbitlens.reporting.chart import Chart
+from orbitlens.reporting.data import ModelReport
+from orbitlens.reporting.markup import Table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a section of one model stands: what its HTML needs besides the model."""
+
+    k: int  # the number of the model in the report
+    charts: Mapping[str, str]  # HTML of its charts, by their keys
+    scale: float  # end of the colour scale that all maps of heads share
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """One section: what it is called, and how it is made of a model's data."""
+
+    key: str
+    title: str
+    lead: str  # what it shows, in a sentence
+    term: str  # the definition that its lead links to
+    body: Callable[[ModelReport, Place], str]
+    charts: Callable[[ModelReport], Sequence[Chart]] = lambda model: ()
+    tables: Callable[[ModelReport], Sequence[Table]] = lambda model: ()  # for CSV files
+    columns: int = 3  # of the section's picture
+    pictures: Callable[[ModelReport], Sequence[Chart]] | None = None  # where not `charts`
