@@ -6,7 +6,8 @@ that `save_pretrained` would write. Nothing is copied: a tensor is read as it is
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -29,13 +30,25 @@ SPELLED = {  # as safetensors spells types
 FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 
 
+def _as_it_is(name: str, value: Tensor) -> Tensor:
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightView:
+    """What the tensors of a module stand for, where something was put around its layers."""
+
+    plain_name: Callable[[str], str | None] = str  # without what was put around it; None: left out
+    value: Callable[[str, Tensor], Tensor] = _as_it_is  # from a plain name and the tensor stored
+
+
 class LiveSource:
     """The tensors of a module, under the names that `save_pretrained` would give them."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, view: WeightView | None = None) -> None:
         """List the tensors of `module`; none is read."""
-        self._module = unwrapped(module)
-        tensors = _untied(self._module)
+        self._module, self._view = unwrapped(module), view or WeightView()
+        tensors = _untied(self._module, self._view)
         outlines = {name: torch.empty_like(t, device="meta") for name, t in tensors.items()}
         stored = _as_saved(self._module, outlines)
         names = {id(outline): name for name, outline in outlines.items()}
@@ -70,19 +83,26 @@ class LiveSource:
 
     def _value(self, name: str) -> Tensor:
         own = self._name_of[name]
-        values = {key: value.detach() for key, value in _state(self._module).items()}
+        stored = _state(self._module, self._view)
         if own is not None:
-            return values[own]
+            return self._view.value(own, stored[own].detach())
         # Part of a tensor that files keep in pieces (experts of a mixture).
-        return _as_saved(self._module, {key: values[key] for key in _untied(self._module)})[name]
+        values = {
+            key: self._view.value(key, stored[key].detach())
+            for key in _untied(self._module, self._view)
+        }
+        return _as_saved(self._module, values)[name]
 
 
-def checkpoint_of_module(module: nn.Module, *, name: str | None = None) -> Checkpoint:
+def checkpoint_of_module(
+    module: nn.Module, *, name: str | None = None, view: WeightView | None = None
+) -> Checkpoint:
     """Return a live transformers model as a checkpoint.
 
     Args:
         module: the model; wrappers for parallel training or compilation are looked through.
         name: what results call it; by default the name in its config, or its class's.
+        view: what its tensors stand for, where layers were put around its own.
 
     Raises:
         InputError: the module has no config that says what it is.
@@ -91,7 +111,7 @@ def checkpoint_of_module(module: nn.Module, *, name: str | None = None) -> Check
     inner = unwrapped(module)
     config = _config_of(inner)
     shown = name or str(getattr(inner.config, "name_or_path", "") or type(inner).__name__)
-    source = LiveSource(inner)
+    source = LiveSource(inner, view)
     architecture = build_architecture(config, source, shown)
     return Checkpoint(path=shown, architecture=architecture, source=source, config=config)
 
@@ -116,17 +136,22 @@ def _config_of(module: Any) -> dict[str, Any]:  # noqa: ANN401
     return written | {"architectures": [type(module).__name__]}
 
 
-def _state(module: nn.Module) -> dict[str, Tensor]:
+def _state(module: nn.Module, view: WeightView) -> dict[str, Tensor]:
     state = module.state_dict(keep_vars=True)
-    return {name: value for name, value in state.items() if isinstance(value, Tensor)}
+    named = {view.plain_name(name): value for name, value in state.items()}
+    return {
+        name: value
+        for name, value in named.items()
+        if name is not None and isinstance(value, Tensor)
+    }
 
 
-def _untied(module: nn.Module) -> dict[str, Tensor]:
+def _untied(module: nn.Module, view: WeightView) -> dict[str, Tensor]:
     """Return the module's tensors, each once: of tied ones the name that files keep."""
     ignored = set(getattr(module, "_keys_to_ignore_on_save", None) or ())
     tied = set(getattr(module, "all_tied_weights_keys", None) or ())
     kept: dict[int, str] = {}
-    state = {name: t for name, t in _state(module).items() if name not in ignored}
+    state = {name: t for name, t in _state(module, view).items() if name not in ignored}
     for name, tensor in state.items():
         other = kept.get(id(tensor))
         if other is None or (other in tied and name not in tied):

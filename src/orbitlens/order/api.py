@@ -59,7 +59,8 @@ def audit(
             n_after_query=samples.n_after_query,
             companion=companion(module.config) if companion is not None else {},
         )
-        origin = Origin(name=opened.name, source=samples.source, notes=samples.notes)
+        notes = (*opened.notes, *samples.notes)
+        origin = Origin(name=opened.name, source=samples.source, notes=notes)
         return measure_order(
             subject, samples.items, options=chosen, origin=origin, progress=progress
         )

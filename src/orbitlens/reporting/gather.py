@@ -133,7 +133,7 @@ def _gather_model(
             weights_of=shared,
             orbits=measured.orbits(),
             missing=parts.missing,
-            notes=given.inputs.notes if given is not None else (),
+            notes=(*model.notes, *given.inputs.notes) if given is not None else (),
         )
     )
 

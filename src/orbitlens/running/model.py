@@ -16,14 +16,16 @@ import torch
 from orbitlens.checkpoint.live import checkpoint_of_module, unwrapped
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.checkpoint.opened import Checkpoint
-from orbitlens.errors import InputError
+from orbitlens.errors import CheckpointError, InputError
 from orbitlens.families.architecture import Architecture
 from orbitlens.families.feed import Feed
 from orbitlens.families.registry import feed_of
 from orbitlens.heads.head import Head
 from orbitlens.heads.layers import AttentionLayer, load_layer
+from orbitlens.running.gguf_models import why_not_runnable
 from orbitlens.running.info import display_name
 from orbitlens.running.loading import build_module, drawn_anew, fresh_module, load_tokenizer
+from orbitlens.running.neighbours import inside
 
 KEPT_BYTES = 512_000_000  # attention weights up to this size stay in memory once they are read
 
@@ -80,6 +82,9 @@ class Model:
         """
         if self._given_module is not None:
             return self._given_module
+        refusal = why_not_runnable(self.checkpoint) if self.is_gguf else None
+        if refusal is not None:
+            raise CheckpointError(f"{self.checkpoint.path}: {refusal}")
         return build_module(self.checkpoint.path, dtype=self.dtype, allow_pickle=self.allow_pickle)
 
     @cached_property
@@ -106,7 +111,14 @@ class Model:
     @property
     def is_gguf(self) -> bool:
         """Whether the weights are in a GGUF file, under names of its own."""
-        return self.checkpoint.path.endswith(".gguf")
+        return not self.is_live and self.checkpoint.path.endswith(".gguf")
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What results say of how the module came about."""
+        if not self.is_gguf:
+            return ()
+        return ("the model was built from the GGUF file by transformers, its weights unpacked",)
 
     @cached_property
     def running(self) -> "Model":
@@ -116,9 +128,8 @@ class Model:
         """
         if not self.is_gguf:
             return self
-        return Model(
-            checkpoint_of_module(self.module), module=self.module, tokenizer=self.tokenizer
-        )
+        checkpoint = checkpoint_of_module(self.module, name=self.checkpoint.path)
+        return Model(checkpoint, module=self.module, tokenizer=self.tokenizer)
 
     def layer(
         self,
@@ -201,8 +212,8 @@ def load(
 
     Args:
         model: a folder in Hugging Face layout, a `.gguf` file, a name of the zoo or the hub, or a
-            live module of transformers, whose weights are read in place. A `Model` is returned as
-            it is.
+            live module of transformers, whose weights are read in place, also with LoRA adapters
+            of PEFT or inside a model of nnsight. A `Model` is returned as it is.
         tokenizer: for live modules, or in place of the one beside the weights.
         dtype: in which files are run; a live module keeps its own.
         allow_pickle: read `.bin` files, as plain tensors, where there is nothing better.
@@ -219,8 +230,13 @@ def load(
     if isinstance(model, (str, Path)):
         checkpoint = load_checkpoint(model, allow_pickle=allow_pickle)
         return Model(checkpoint, tokenizer=tokenizer, dtype=dtype, allow_pickle=allow_pickle)
-    if isinstance(model, torch.nn.Module):
-        return Model(checkpoint_of_module(model), module=unwrapped(model), tokenizer=tokenizer)
+    wrapped = inside(model)
+    if isinstance(wrapped.module, torch.nn.Module):
+        return Model(
+            checkpoint_of_module(wrapped.module, view=wrapped.view),
+            module=unwrapped(wrapped.module),
+            tokenizer=tokenizer if tokenizer is not None else wrapped.tokenizer,
+        )
     raise InputError(
         f"a model was given as {type(model).__name__}; expected a path, a name, or a live module "
         "of transformers."

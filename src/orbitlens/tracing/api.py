@@ -68,7 +68,8 @@ def trace_and_covariances(
     """Return the trace, and the covariances of what heads see, named for a data-aware scan."""
     chosen = options or TraceOptions()
     check_closures(chosen)
-    opened = load(model).running
+    given = load(model)
+    opened = given.running
     passes = _Passes(opened, text, fit, chosen)
     with threads_for(opened.n_parameters):
         collector, result = passes.run(opened, progress)
@@ -78,7 +79,8 @@ def trace_and_covariances(
                 result = replace(result, twin=passes.run(control, progress)[1])
             if chosen.mechanisms:
                 result = replace(result, mechanisms=passes.mechanisms(opened, control, progress))
-    return replace(result, flags=(*result.flags, *passes.inputs.notes)), collector.covariances()
+    flags = (*result.flags, *given.notes, *passes.inputs.notes)
+    return replace(result, flags=flags), collector.covariances()
 
 
 class _Passes:
