@@ -27,7 +27,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 from _timing import machine, time_in_turns
 
-from orbitlens.lab.recipe import build_model, make_optimizer, rate_at, training_batch
+from orbitlens.lab.recipe import build_model, learning_rate, make_optimizer, training_batch
 from orbitlens.lab.run import run_config, task_of
 from orbitlens.lab.sweep import run_sweep
 from orbitlens.lab.sweep_file import read_sweep
@@ -55,7 +55,7 @@ def by_hand(config, task):
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip)
         for group in optimizer.param_groups:
-            group["lr"] = rate_at(config, step)
+            group["lr"] = learning_rate(config, step)
         optimizer.step()
     return time.perf_counter() - began
 

@@ -20,9 +20,9 @@ from orbitlens.lab.judging import convergence, judge
 from orbitlens.lab.ownership import LOCK
 from orbitlens.lab.recipe import (
     build_model,
+    learning_rate,
     make_optimizer,
     orbit_config,
-    rate_at,
     training_batch,
 )
 from orbitlens.lab.run import RunConfig, RunResult, run_config, run_hash, task_of
@@ -138,11 +138,11 @@ def test_seeds_and_settings_change_the_weights(tmp_path):
 
 def test_the_rate_warms_up_and_falls_to_zero():
     config = tiny(lr=1.0, warmup=10, steps=110)
-    assert rate_at(config, 0) == pytest.approx(0.1)
-    assert rate_at(config, 9) == pytest.approx(1)
-    assert rate_at(config, 60) == pytest.approx(0.5)
-    assert rate_at(config, 110) == pytest.approx(0, abs=1e-12)
-    assert rate_at(tiny(lr=1.0, warmup=0), 0) == pytest.approx(1)
+    assert learning_rate(config, 0) == pytest.approx(0.1)
+    assert learning_rate(config, 9) == pytest.approx(1)
+    assert learning_rate(config, 60) == pytest.approx(0.5)
+    assert learning_rate(config, 110) == pytest.approx(0, abs=1e-12)
+    assert learning_rate(tiny(lr=1.0, warmup=0), 0) == pytest.approx(1)
 
 
 def test_the_loop_is_the_loop_one_would_write_by_hand(tmp_path):
@@ -158,7 +158,7 @@ def test_the_loop_is_the_loop_one_would_write_by_hand(tmp_path):
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip)
         for group in optimizer.param_groups:
-            group["lr"] = rate_at(config, step)
+            group["lr"] = learning_rate(config, step)
         optimizer.step()
         optimizer.zero_grad()
     trained = load(weights(tmp_path, config))
@@ -308,7 +308,7 @@ def test_a_loss_that_is_no_number_stops_the_run_with_step_and_batch_seed(tmp_pat
             break
         loss.backward()
         for group in optimizer.param_groups:
-            group["lr"] = rate_at(config, step)
+            group["lr"] = learning_rate(config, step)
         optimizer.step()
         optimizer.zero_grad()
     assert first is not None

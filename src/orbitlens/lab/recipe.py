@@ -3,11 +3,11 @@
 Enters: a `RunConfig` and its task. Leaves: the pieces that the loop in `training.py` puts together.
 """
 
-import math
 from typing import Any
 
 import torch
 
+from orbitlens.lab.fitting import rate_at, seeded
 from orbitlens.lab.judging import full_columns
 from orbitlens.lab.run import RunConfig, run_hash, task_of
 from orbitlens.lab.tasks import Batch, Task, cut_at
@@ -37,8 +37,7 @@ def orbit_config(config: RunConfig, task: Task) -> OrbitConfig:
 def build_model(config: RunConfig, task: Task) -> OrbitForCausalLM | OrbitForImageClassification:
     """Return the untrained model of a run, drawn from its seed."""
     builder = OrbitForCausalLM if task.kind == "tokens" else OrbitForImageClassification
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
+    with seeded(config.seed):
         return builder(orbit_config(config, task)).float()
 
 
@@ -51,12 +50,10 @@ def check_run(config: RunConfig) -> str:
     return run_hash(config)
 
 
-def rate_at(config: RunConfig, step: int) -> float:
-    """Return the learning rate: linear warm-up, then a cosine to zero."""
-    if step < config.warmup:
-        return config.lr * (step + 1) / config.warmup
-    left = max(config.steps - config.warmup, 1)
-    return config.lr * 0.5 * (1 + math.cos(math.pi * (step - config.warmup) / left))
+def learning_rate(config: RunConfig, step: int) -> float:
+    """Return the learning rate of a step: linear warm-up, two steps at the peak, a cosine down."""
+    time = step + 1 if step < config.warmup else step
+    return rate_at(time, peak=config.lr, steps=config.steps, warmup=config.warmup)
 
 
 def make_optimizer(model: torch.nn.Module, config: RunConfig) -> torch.optim.AdamW:

@@ -22,7 +22,13 @@ from orbitlens.files import drop_drafts, write_folder, write_whole
 from orbitlens.lab.devices import Tracker, check_share, make_accelerator
 from orbitlens.lab.judging import convergence, judge
 from orbitlens.lab.ownership import owned, writing
-from orbitlens.lab.recipe import build_model, check_run, make_optimizer, rate_at, training_batch
+from orbitlens.lab.recipe import (
+    build_model,
+    check_run,
+    learning_rate,
+    make_optimizer,
+    training_batch,
+)
 from orbitlens.lab.run import RunConfig, RunResult, task_of
 from orbitlens.lab.run_state import (
     LOG,
@@ -190,7 +196,7 @@ class _Run:
         total = loss + self.core.extra_loss() if config.adds_loss else loss
         total.backward()
         torch.nn.utils.clip_grad_norm_(self.parameters, config.clip, foreach=True)
-        rate = rate_at(config, self.step)
+        rate = learning_rate(config, self.step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
@@ -231,7 +237,7 @@ class _Run:
         line: dict[str, Any] = {
             "step": self.step,
             "loss": losses.mean().item(),
-            "lr": rate_at(self.config, self.step - 1),
+            "lr": learning_rate(self.config, self.step - 1),
             "seconds": round(self.seconds, 3),
         }
         if _is_validation(self.step, self.config.steps):
