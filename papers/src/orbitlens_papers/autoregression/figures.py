@@ -102,9 +102,8 @@ def _weights(p: Sequence[float]) -> Panel:
         Curve(x=[float(t)] * 2, y=[0.0, value], colour=BLUE, width=3.0)
         for t, value in enumerate(shown, 1)
     ]
-    layers.append(
-        Points(x=[float(t) for t in range(1, len(p) + 1)], y=shown, colour=BLUE, size=6.0)
-    )
+    places = [float(t) for t in range(1, len(p) + 1)]
+    layers.append(Points(x=places, y=shown, colour=BLUE, size=6.0))
     return Panel(
         layers=layers,
         title="weights of places",
@@ -244,15 +243,15 @@ def order(result: StudyResult) -> Figure:
         ("equal\nweights", result.data("7b")["losses"], PINK),
         ("shuffled", result.data("7a")["losses"], ORANGE),
     )
-    layers: list[Layer] = [Level(at=1.0, label="knowing nothing")]
     least = result.data("7b")["least"]
-    layers.append(
-        Curve(x=[0.7, 1.3], y=[least] * 2, colour=GREY, dashed=True, label="least possible")
-    )
-    for place, (_, losses, colour) in enumerate(rows):
-        layers.append(
-            Points(x=_beside(float(place), len(losses)), y=losses, colour=colour, size=6.5)
-        )
+    layers: list[Layer] = [
+        Level(at=1.0, label="knowing nothing"),
+        Curve(x=[0.7, 1.3], y=[least] * 2, colour=GREY, dashed=True, label="least possible"),
+    ]
+    layers += [
+        Points(x=_beside(float(place), len(losses)), y=losses, colour=colour, size=6.5)
+        for place, (_, losses, colour) in enumerate(rows)
+    ]
     return Figure(
         name=f"{NAME}-order",
         title="The position encoding is the algorithm",
