@@ -2,6 +2,7 @@
 
     python docs/make_studies.py FOLDER    # keep the default-scale results of FOLDER, draw, write
     python docs/make_studies.py           # write pages and table anew from what is kept
+    python docs/make_studies.py --draw    # and draw every figure anew
     python docs/make_studies.py --check   # exit 1 if a page or the table is not up to date
 
 FOLDER is what `orbitlens study run all --out FOLDER` filled. Results are in docs/results, figures
@@ -11,10 +12,11 @@ words are those of the claims.
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from orbitlens.draw.figure import Figure
 from orbitlens.draw.figure_png import png_of
 from orbitlens.errors import InputError
 from orbitlens_papers.claim import Finding, Verdict
@@ -71,8 +73,13 @@ def keep(folder: Path) -> None:
         data = json.loads(file.read_text(encoding="utf-8"))
         text = json.dumps(shorter(data), separators=(",", ":"), ensure_ascii=False)
         (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
-        for figure in study.figures(result_from_json(data)):
-            (PICTURES / f"{figure.name}.png").write_bytes(png_of(figure))
+        draw(study.figures(result_from_json(data)))
+
+
+def draw(figures: Iterable[Figure]) -> None:
+    """Write figures as pictures."""
+    for figure in figures:
+        (PICTURES / f"{figure.name}.png").write_bytes(png_of(figure))
 
 
 def shorter(value: object) -> object:
@@ -276,7 +283,10 @@ def main() -> int:
         old = [f.name for f, text in wanted().items() if not f.is_file() or f.read_text() != text]
         print(f"not up to date: {', '.join(old)}" if old else "all up to date")
         return 1 if old else 0
-    if arguments:
+    if "--draw" in arguments:
+        for result in stored():
+            draw(STUDIES[result.study].figures(result))
+    elif arguments:
         keep(Path(arguments[0]))
     for file, text in wanted().items():
         file.write_text(text, encoding="utf-8")

@@ -51,7 +51,7 @@ def directions(result: StudyResult) -> Figure:
         title="Descent on W and on (K, Q) go in different directions: each to the SVM of its norm",
         caption=f"Cosine between the trained matrix and the attention SVM for the tokens selected "
         f"at the end, {n} random problems; bands are one standard deviation over problems. Right: "
-        "at the end, one mark a problem, with two controls: the SVM of labels drawn anew, and a "
+        "at the end, one mark per problem, with two controls: the SVM of labels drawn anew, and a "
         "random matrix. Dotted: 0.97.",
         panels=panels,
         n_columns=3,

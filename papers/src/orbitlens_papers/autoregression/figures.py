@@ -143,7 +143,7 @@ def heads(result: StudyResult) -> Figure:
     return Figure(
         name=f"{NAME}-heads",
         title="How many heads it takes",
-        caption="Left: loss by the number of heads, the best of all starts, a point a seed. "
+        caption="Left: loss by the number of heads, the best of all starts, one point per seed. "
         "Orthogonal W has conjugate eigenvalues, and a head carries a pair of them. Right: how "
         "many single starts get there; the others end in a local minimum.",
         panels=(
@@ -206,7 +206,7 @@ def places(result: StudyResult) -> Figure:
         title="The −½ rule, and the family it belongs to",
         caption="Orthogonal W. Left: the ratio of the last two weights of places; below d heads it "
         "is −½, with d heads (grey) it is free. Right: with d heads it follows from C, the map "
-        "between coordinates; a point a row of C and seed.",
+        "between coordinates; one point per row of C and seed.",
         panels=(
             Panel(
                 layers=layers,
@@ -256,7 +256,7 @@ def order(result: StudyResult) -> Figure:
         name=f"{NAME}-order",
         title="The position encoding is the algorithm",
         caption="Left: loss of d heads on unitary W, with tokens in order, with one weight for all "
-        "places, and with tokens in random order; a point a seed. Right: the loss of random "
+        "places, and with tokens in random order; one point per seed. Right: the loss of random "
         "models, by formula and by Monte-Carlo. Place T − 1 counted twice, as in the released code "
         "as we read it, is too much; the minimiser is the same.",
         panels=(
@@ -331,9 +331,9 @@ def gradient_step(result: StudyResult) -> Figure:
         name=f"{NAME}-gradient-step",
         title="Attention on tokens (0, sₜ, sₜ₋₁), and one step of gradient descent",
         caption="With the theorem's structure attention is the step of best length; with all "
-        "entries free it does better than the step, in a slightly other direction. A point a seed. "
-        "How a plane's turn is split between value and score hardly changes the loss; upright "
-        "means that values do not turn. Right: what one step leaves, by the number of tokens.",
+        "entries free it does better than the step, in a slightly other direction. One point per "
+        "seed. How a plane's turn is split between value and score hardly changes the loss; "
+        "upright means that values do not turn. Right: error of one step by number of tokens.",
         panels=(
             _by_setting(errors, "error", "error over that of the step", ticks),
             _by_setting(cosines, "direction", "cosine with the step", ticks),

@@ -178,7 +178,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="7a",
         text="Heads of one layer agree on the graph.",
-        source="a stronger reading: one graph a sequence, not one a head",
+        source="a stronger reading: one graph per sequence, not one per head",
         measured="share of edges of either that the graphs of both heads have",
         side=Side.ABOVE,
         threshold=0.5,

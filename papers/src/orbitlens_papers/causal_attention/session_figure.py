@@ -25,7 +25,7 @@ from orbitlens_papers.result import StudyResult
 
 
 def session(result: StudyResult) -> Figure:
-    """Draw attention and graph of one session, a row a head."""
+    """Draw attention and graph of one session, one row per head."""
     example = result.data("3a")["example"]
     panels: list[Panel] = []
     for head, (attention, edges) in enumerate(

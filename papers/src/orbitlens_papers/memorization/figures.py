@@ -46,7 +46,7 @@ def parameters(result: StudyResult) -> Figure:
         f"{data['plain_slope']:.2f}. Counting: fewer weights as long as the construction's "
         "longest cannot hold the labels. The staircase is the smaller one as long as N is small. "
         "Right: the same construction over the length of "
-        f"sequences; the slope with one label a token is {result.data('3b')['slope']:.2f}.",
+        f"sequences; the slope with one label per token is {result.data('3b')['slope']:.2f}.",
         panels=(_over_number(result), _over_length(result)),
         height=4.0,
     )
@@ -83,7 +83,7 @@ def _over_number(result: StudyResult) -> Panel:
             Curve(x=x, y=bound, colour=GREEN, label="bound by counting", markers=True),
             *_trained_points(result),
         ],
-        title="8 tokens a sequence",
+        title="8 tokens per sequence",
         x_label="sequences N",
         y_label="parameters",
         x_log=True,
@@ -100,8 +100,10 @@ def _over_length(result: StudyResult) -> Panel:
     many, few = (data[name][0]["n_sequences"] for name in ("rows", "each"))
     return Panel(
         layers=[
-            Curve(x=x, y=own, colour=BLUE, label=f"one label a sequence, N = {many}", markers=True),
-            Curve(x=x, y=each, colour=PINK, label=f"one label a token, N = {few}", markers=True),
+            Curve(
+                x=x, y=own, colour=BLUE, label=f"one label per sequence, N = {many}", markers=True
+            ),
+            Curve(x=x, y=each, colour=PINK, label=f"one label per token, N = {few}", markers=True),
             guide(x, each[0], 0.5, "∝ √n"),
         ],
         title="longer sequences",
@@ -293,9 +295,9 @@ def trained(result: StudyResult) -> Figure:
         name="memorization-trained",
         title="What training finds instead",
         caption="The fewest trained parameters with which a transformer of one block gets 99 % of "
-        "random labels right, by a search over its width; a mark a seed, lines through their "
-        "geometric means. Embeddings are random, fixed and not counted. Counting: 3 bits a label "
-        f"over 32 a weight.{'' if all(row['reached'] for row in searches) else TRIANGLE}",
+        "random labels right, by a search over its width; one mark per seed, lines through their "
+        "geometric means. Embeddings are random, fixed and not counted. Counting: 3 bits per label "
+        f"over 32 per weight.{'' if all(row['reached'] for row in searches) else TRIANGLE}",
         panels=(_trained_lengths(searches), _trained_numbers(searches)),
         height=4.0,
     )

@@ -128,7 +128,7 @@ def state(result: StudyResult) -> Figure:
     pictures = data["pictures"]
     drawn = Panel(
         layers=[Heat(values=pictures, limits=(0.0, 1.0))],
-        title="an episode: five drawings a class, and a question",
+        title="an episode: five drawings per class, and a question",
         y_ticks=_middles(pictures, 5, ("A", "B", "C", "D", "E")),
         x_ticks=_columns(pictures),
         y_label="class",

@@ -112,7 +112,7 @@ CLAIMS: tuple[Claim, ...] = (
         measured="bits a place of the mean of 1/i, the second layer over running means",
         side=Side.ABOVE,
         threshold=0.5,
-        why="half a bit a place is linear growth; log n bits give a hundredth of that",
+        why="half a bit per place is linear growth; log n bits give a hundredth of that",
         core=False,
         control="one layer",
     ),

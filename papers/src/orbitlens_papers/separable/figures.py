@@ -57,7 +57,7 @@ def symmetry(result: StudyResult) -> Figure:
         f"models without positions unchanged, all {census['n']:,} tried; crosses are the orders of "
         "the groups of theory. Right: largest change of logits on larger grids when columns "
         "(time), rows (frequency) or all bins are permuted, with and without the table of places "
-        "along that axis; one mark a model, dotted: the threshold.",
+        "along that axis; one mark per model, dotted: the threshold.",
         panels=(_census(census), _moved(result, bins)),
         height=3.8,
     )
@@ -215,7 +215,7 @@ def _accuracies(data: Mapping[str, Any]) -> Panel:
     ]
     return Panel(
         layers=layers,
-        title="accuracy (processor seconds a run)",
+        title="accuracy (processor seconds per run)",
         x_label="share of clips right",
         x_range=(0.0, 1.02),
         y_range=(0.4, n + 0.6),

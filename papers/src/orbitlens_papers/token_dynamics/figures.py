@@ -109,7 +109,7 @@ def rates(result: StudyResult) -> Figure:
         "Near zero attention is uniform and the pull is cubic, which leaves t^(−1/2); under a "
         "causal mask the first token is pulled linearly, and decay is exponential. Right: share "
         "of definite systems whose fate is what the sign of sym(A) says, as antisymmetric parts "
-        "of W and A grow; bars are 95 % intervals.",
+        "of W and A grow; bands are 95 % intervals.",
         panels=(_decay_panel(result), _rule_panel(result)),
         widths=(1.15, 1.0),
         height=3.9,

@@ -1,7 +1,7 @@
 """The claims of arXiv 2404.08335 as statements with thresholds, fixed before the stored run.
 
 Of the paper the abstract was read; its experiment's sizes and its bound's constants are as
-generally known, not verified. Losses are nats a character; "the gap" is that between ln 2, what
+generally known, not verified. Losses are nats per character; "the gap" is that between ln 2, what
 letters on their own cost, and the entropy of the source.
 """
 
@@ -113,7 +113,7 @@ CLAIMS: tuple[Claim, ...] = (
         key="4c",
         text="So it does with windows of as many characters instead of as many tokens.",
         source="a stricter comparison than the paper's",
-        measured="as 4b, 138 tokens a window, which hold about 512 characters",
+        measured="as 4b, 138 tokens per window, which hold about 512 characters",
         side=Side.ABOVE,
         threshold=0.9,
         why="as 4b",

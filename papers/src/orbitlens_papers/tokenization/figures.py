@@ -31,7 +31,7 @@ from orbitlens_papers.tokenization.source import ENTROPY, UNIGRAM, block_loss
 
 Rows = Sequence[Mapping[str, Any]]
 COIN, BEST = Level(at=UNIGRAM, label="a coin, ln 2"), Level(at=ENTROPY, label="entropy H")
-LOSS = "loss (nats a character)"
+LOSS = "loss (nats per character)"
 
 
 def figures(result: StudyResult) -> tuple[Figure, ...]:

@@ -210,7 +210,7 @@ def pixels(result: StudyResult) -> Figure:
         title="What tokens keep of their pixels (TokenProp is a reconstruction)",
         caption="Left: held-out R² of patches read linearly off tokens, at the width of the main "
         "models and in narrow ones; bars are 95 % intervals over pairs. Right: accuracy on a fifth "
-        f"of the images as training ends, a line a run. Data: {data['source']}.",
+        f"of the images as training ends, one line per run. Data: {data['source']}.",
         panels=(_r2_panel(data["r2"], narrow["best"]), _looks_panel(result)),
         height=4.0,
     )
