@@ -8,7 +8,7 @@ from scipy.stats import spearmanr
 
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.cli import demo_model as demo
-from orbitlens.reporting.data import read_report_json
+from orbitlens.reporting.report import Report
 from orbitlens.scanning.api import scan
 from orbitlens.scanning.options import ScanOptions
 from orbitlens.scanning.scan_result import Tendency
@@ -90,7 +90,7 @@ def test_the_demo_reports_on_the_zoo_and_says_where_the_page_is(
     assert outcome.code == 0
     page = tmp_path / "report.html"
     assert str(page) in outcome.out.replace("\n", "")
-    assert read_report_json(page)["models"][0]["trace"] is not None
+    assert Report.load(page).models[0].trace is not None
 
 
 def test_a_place_that_cannot_be_written_is_refused(tmp_path):

@@ -132,7 +132,7 @@ class Visit:
         self.requests, self.complaints = [], []
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("console", lambda said: self.complaints.append(said.text))
+        self.page.on("console", lambda message: self.complaints.append(message.text))
         self.page.goto(Path(file).as_uri())
         self.wait("document.documentElement.dataset.ready === 'yes'")
 

@@ -1,4 +1,4 @@
-"""Results to a report to JSON and back; sentences; what is missing is said."""
+"""Results to a report to JSON and back; sentences; what is missing has a reason."""
 
 import json
 import shutil

@@ -226,11 +226,11 @@ def test_reasons_of_certificates_come_back_in_words(report_data, model_folder):
     scan = orbitlens.scan(model_folder("llama-grouped"))
     for layer, known in zip(model["scan"]["layers"], scan.layers, strict=True):
         for head, other in zip(layer["heads"], known.heads, strict=True):
-            said = [
+            reasons = [
                 "; ".join(model["clauses"][k] for k in certificate["why"])
                 for certificate in head["certificates"]
             ]
-            assert said == [certificate.why for certificate in other.certificates]
+            assert reasons == [certificate.why for certificate in other.certificates]
 
 
 # --- real models ---

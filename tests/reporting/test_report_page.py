@@ -304,12 +304,12 @@ def test_a_report_shows_itself_in_a_notebook(browser, page_file, tmp_path):
     context = browser.new_context(offline=True)
     try:
         page = context.new_page()
-        said = []
-        page.on("pageerror", lambda error: said.append(str(error)))
+        errors = []
+        page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto(file.as_uri())
         inside = page.frame_locator("iframe")
         inside.locator("#detail h4").wait_for(timeout=15000)
         assert inside.locator("h1").inner_text() == "Orbits side by side"
-        assert said == []
+        assert errors == []
     finally:
         context.close()

@@ -112,22 +112,22 @@ def panel_data(panel: Panel) -> dict[str, Any]:
 
 
 def _layer_data(layer: Layer) -> dict[str, Any]:
-    found = {"kind": type(layer).__name__.lower(), **_given(layer)}
+    data = {"kind": type(layer).__name__.lower(), **_given(layer)}
     if not isinstance(layer, Forest | Heat):
-        found["colour"] = layer.colour
+        data["colour"] = layer.colour
     if isinstance(layer, Heat):
-        found |= {"stops": list(MAPS[layer.colours]), "dark_ends": DARK_ENDS[layer.colours]}
-    return found
+        data |= {"stops": list(MAPS[layer.colours]), "dark_ends": DARK_ENDS[layer.colours]}
+    return data
 
 
 def _given(value: Panel | Layer) -> dict[str, Any]:
     """Return the fields that differ from their defaults."""
-    found = {}
+    data = {}
     for field in fields(value):
         given = getattr(value, field.name)
         if field.name != "layers" and not _is_default(given, field.default):
-            found[field.name] = _plain(given)
-    return found
+            data[field.name] = _plain(given)
+    return data
 
 
 def _is_default(value: object, default: object) -> bool:

@@ -12,6 +12,9 @@ from orbitlens.draw.figure import Band, Bars, Curve, Panel, Points
 from orbitlens.draw.figure_html import legend
 from orbitlens.draw.page import esc
 from orbitlens.reporting.markup import NUMBERS, Table, behind, number, table
+from orbitlens.running.info import ModelInfo
+from orbitlens.scanning.scan_result import LayerScan
+from orbitlens.tracing.trace_result import LayerTrace
 
 MOST_DESCRIBED = 3  # columns in a chart's text alternative
 LOG_FROM = 30.0  # ratio of the largest to the smallest value beyond which an axis is logarithmic
@@ -69,22 +72,27 @@ def described(one: Chart) -> str:
 # --- what several sections draw ----------------------------------------------------------------
 
 
+def layer_name(model: ModelInfo, layer: LayerScan | LayerTrace) -> str:
+    """Return a layer's name, with its stack where there are several."""
+    return f"{layer.stack} {layer.layer}" if len(model.stacks) > 1 else str(layer.layer)
+
+
 def ticks(names: Sequence[str]) -> list[tuple[float, str]]:
     """Return names at 0, 1, 2 and so on; a page leaves out those that would touch."""
     return [(float(k), name) for k, name in enumerate(names)]
 
 
-def rows_of(found: Table) -> list[str]:
+def rows_of(numbers: Table) -> list[str]:
     """Return the names of a table's rows, short enough for an axis."""
     short = {"embedding": "in"}
-    return [short.get(str(row[0]), str(row[0]).removeprefix("layer ")) for row in found.rows]
+    return [short.get(str(row[0]), str(row[0]).removeprefix("layer ")) for row in numbers.rows]
 
 
-def curve(found: Table, column: str, colour: str, *, label: str = "", style: str = "") -> Curve:
+def curve(numbers: Table, column: str, colour: str, *, label: str = "", style: str = "") -> Curve:
     """Return a column of a table over its rows; `style` is "dashed", "dotted" or nothing."""
     return Curve(
-        x=[float(k) for k in range(len(found.rows))],
-        y=found.column(column),
+        x=[float(k) for k in range(len(numbers.rows))],
+        y=numbers.column(column),
         label=label or column,
         colour=colour,
         dashed=style == "dashed",

@@ -41,8 +41,8 @@ def _brief_head(head: HeadScan) -> HeadScan:
     return replace(head, certificates=_brief_certificates(head.certificates), rotary=turned)
 
 
-def _brief_certificates(found: tuple[Certificate, ...]) -> tuple[Certificate, ...]:
-    return tuple(replace(certificate, hypotheses=()) for certificate in found)
+def _brief_certificates(certificates: tuple[Certificate, ...]) -> tuple[Certificate, ...]:
+    return tuple(replace(certificate, hypotheses=()) for certificate in certificates)
 
 
 def grouped(shares: tuple[float, ...]) -> tuple[float, ...]:

@@ -89,8 +89,8 @@ class ModelReport:
 
     def why(self, *parts: str) -> str:
         """Return why a part is missing: the reason of the first that has one."""
-        found = [self.missing[part] for part in parts if part in self.missing]
-        return found[0] if found else "it was not computed"
+        reasons = [self.missing[part] for part in parts if part in self.missing]
+        return reasons[0] if reasons else "it was not computed"
 
     def own_heads(self) -> list[HeadScan]:
         """Return the heads of layers whose weights are their own; shared ones count once."""
@@ -125,15 +125,15 @@ def rounded(value: T) -> T:
     >>> rounded((0.123456789, {"n": 12345678}, "text"))
     (0.123457, {'n': 12345678}, 'text')
     """
-    found: Any = value
+    result: Any = value
     if isinstance(value, float):
-        found = float(f"{value:.{DIGITS}g}") if math.isfinite(value) else value
+        result = float(f"{value:.{DIGITS}g}") if math.isfinite(value) else value
     elif is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in fields(value)]
-        found = replace(value, **{name: rounded(getattr(value, name)) for name in names})
+        result = replace(value, **{name: rounded(getattr(value, name)) for name in names})
     elif isinstance(value, Mapping):
-        found = {key: rounded(item) for key, item in value.items()}
+        result = {key: rounded(item) for key, item in value.items()}
     elif isinstance(value, tuple):
-        found = tuple(rounded(item) for item in value)
-    rounded_value: T = found
-    return rounded_value
+        result = tuple(rounded(item) for item in value)
+    same_type: T = result
+    return same_type

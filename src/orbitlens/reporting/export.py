@@ -62,13 +62,13 @@ def write_csv(models: Sequence[ModelReport], folder: Path) -> list[Path]:
 
 def csv_texts(models: Sequence[ModelReport]) -> dict[str, str]:
     """Return the text of every CSV file by its name."""
-    found: dict[str, list[tuple[str, Table]]] = {}
+    by_name: dict[str, list[tuple[str, Table]]] = {}
     for model in models:
         for table in all_tables(model):
-            found.setdefault(table.name, []).append((model.name, table))
+            by_name.setdefault(table.name, []).append((model.name, table))
     compared = summary(models)
     return {"models": _csv(list(compared.columns), compared.rows)} | {
-        name: _csv(*_merged(tables)) for name, tables in found.items()
+        name: _csv(*_merged(tables)) for name, tables in by_name.items()
     }
 
 

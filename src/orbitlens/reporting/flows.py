@@ -25,10 +25,12 @@ FLOW_FRAMES = 25
 FLOW_STEPS = 400  # of the integrator; a flow that is stiffer than that is shown as far as it got
 
 
-def chosen_heads(model: Model, found: Scan, asked: int | None) -> list[tuple[LayerScan, HeadScan]]:
+def chosen_heads(
+    model: Model, scanned: Scan, asked: int | None
+) -> list[tuple[LayerScan, HeadScan]]:
     """Return the heads to simulate: all, or those at both ends of the expansion index."""
     first = {stack.name: weights_of(stack) for stack in model.architecture.stacks}
-    own = [pair for pair in found.heads() if first[pair[0].stack][pair[0].layer] == pair[0].layer]
+    own = [pair for pair in scanned.heads() if first[pair[0].stack][pair[0].layer] == pair[0].layer]
     most = asked if asked is not None else SOME_FLOWS if len(own) > MANY_HEADS else MOST_FLOWS
     ranked = sorted(own, key=lambda pair: pair[1].expansion_index)
     n_low = min((most + 1) // 2, len(ranked))

@@ -1,4 +1,4 @@
-"""Models -> Report: run scan, trace, audit and simulations; what fails is said, not fatal.
+"""Models -> Report: run scan, trace, audit and simulations; what fails is noted, not fatal.
 
 Enters: models, inputs and `ReportOptions`. Leaves: a `Report`. A path that is no model
 raises; a part that a model does not allow is None, with its reason in `missing`.
@@ -159,10 +159,10 @@ def _audit(given: Material, options: ReportOptions) -> Audit:
 
 
 def _flows(
-    model: Model, found: Scan | None, options: ReportOptions, parts: Parts
+    model: Model, scanned: Scan | None, options: ReportOptions, parts: Parts
 ) -> tuple[FlowFrames, ...]:
-    if found is None or options.flows == 0:
-        parts.missing["flows"] = "there is no scan" if found is None else "none was asked for"
+    if scanned is None or options.flows == 0:
+        parts.missing["flows"] = "there is no scan" if scanned is None else "none was asked for"
         return ()
     width = model.architecture.stacks[0].d_model
     if width > WIDEST_FLOW:
@@ -170,7 +170,7 @@ def _flows(
         return ()
     parts.step("simulating heads")
     flows = []
-    for layer, head in chosen_heads(model, found, options.flows):
+    for layer, head in chosen_heads(model, scanned, options.flows):
         try:
             flows.append(flow_frames(model, (layer.stack, layer.layer, head.head), options))
         except InputError as error:  # one kind of head: the others would fail in the same way

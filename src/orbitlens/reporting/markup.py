@@ -54,16 +54,16 @@ class Table:
         return [v if isinstance(v, int | float) else None for v in (row[k] for row in self.rows)]
 
 
-def table(found: Table) -> str:
+def table(data: Table) -> str:
     """Return a table whose first column names its rows."""
-    head = "".join(f'<th scope="col">{esc(name)}</th>' for name in found.columns)
+    head = "".join(f'<th scope="col">{esc(name)}</th>' for name in data.columns)
     body = "".join(
         f'<tr><th scope="row">{esc(first)}{"".join(cell(v) for v in rest)}'
-        for first, *rest in found.rows
+        for first, *rest in data.rows
     )
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{esc(found.caption)}">'
-        f'<table data-table="{esc(found.name)}"><caption>{esc(found.caption)}</caption>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{esc(data.caption)}">'
+        f'<table data-table="{esc(data.name)}"><caption>{esc(data.caption)}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 

@@ -60,23 +60,23 @@ def principal_positions(states: Tensor) -> tuple[Tensor, Tensor]:
     centred = flat - flat.mean(dim=0)
     _, sizes, axes = torch.linalg.svd(centred, full_matrices=False)
     total = (sizes**2).sum().clamp(min=1e-30)
-    found = min(3, len(axes))
+    n_axes = min(3, len(axes))
     places = torch.zeros(len(flat), 3, dtype=unit.dtype)
-    places[:, :found] = centred @ axes[:found].T
+    places[:, :n_axes] = centred @ axes[:n_axes].T
     shares = torch.zeros(3, dtype=unit.dtype)
-    shares[:found] = sizes[:found] ** 2 / total
+    shares[:n_axes] = sizes[:n_axes] ** 2 / total
     return places.reshape(*unit.shape[:-1], 3), shares
 
 
 def _states(model: Model, batch: Batch, stack: Stack) -> Tensor:
-    found: list[Tensor] = []
+    depths: list[Tensor] = []
 
     def sink(where: Stack, layer: int, states: LayerStates) -> None:
         if where.name != stack.name:
             return
-        if not found:
-            found.append(states.before[0].double())
-        found.append(states.after[0].double())
+        if not depths:
+            depths.append(states.before[0].double())
+        depths.append(states.after[0].double())
 
     full = with_decoder_inputs(model.module, batch)
     with (
@@ -85,4 +85,4 @@ def _states(model: Model, batch: Batch, stack: Stack) -> Tensor:
         capturing(module, model.checkpoint, sink),
     ):
         module(**on_device(full, next(module.parameters()).device))
-    return torch.stack(found)
+    return torch.stack(depths)

@@ -58,15 +58,15 @@ class Report(Result):
         frames = []
         for model in self.models:
             if model.scan is not None:
-                found = every_head(model)
-                one = pandas.DataFrame([list(row) for row in found.rows], columns=found.columns)
+                table = every_head(model)
+                one = pandas.DataFrame([list(row) for row in table.rows], columns=table.columns)
                 one.insert(0, "model", model.name)
                 frames.append(one)
         return pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame()
 
     def _tables(self) -> Sequence[HtmlTable]:
-        found = side_by_side(self.models)
-        return [HtmlTable(caption=found.caption, columns=found.columns, rows=found.rows)]
+        table = side_by_side(self.models)
+        return [HtmlTable(caption=table.caption, columns=table.columns, rows=table.rows)]
 
     def _figure(self, go: Any) -> Any:  # noqa: ANN401 - plotly ships no types
         scans = [model.scan for model in self.models if model.scan is not None]
@@ -97,8 +97,8 @@ class Report(Result):
         whole = json.loads(json.dumps(data))  # unfolding changes it
         if isinstance(whole, dict) and whole.get("kind") == cls.KIND:
             _unfold(whole, name)
-        found: Report = super().from_json(whole, name=name)
-        return found
+        loaded: Report = super().from_json(whole, name=name)
+        return loaded
 
     def save(self, path: str | Path) -> Path:
         """Write the page (.html) or the data (any other ending), whole; return the file.
@@ -123,8 +123,8 @@ class Report(Result):
             ResultError: there is no such file, or it is no report.
         """
         if Path(path).suffix.lower() not in PAGES:
-            found: Report = super().load(path)
-            return found
+            loaded: Report = super().load(path)
+            return loaded
         try:
             text = Path(path).read_text(encoding="utf-8")
             data = json.loads(text.partition(MARK)[2].partition("</script>")[0])

@@ -38,11 +38,11 @@ def spectra(model: Model, context: int) -> tuple[HeadSpectra, ...]:
     n_heads = sum(stack.layers[layer].n_heads for stack, layer in places)
     kept = max(FEWEST_NUMBERS, min(MOST_NUMBERS, ALL_NUMBERS // n_heads))
     steps = offsets(context, factor=2 if n_heads <= MANY_HEADS else 4)
-    found = []
+    heads = []
     for stack, index in places:
         layer = model.layer(index, stack=stack.name)
-        found += [_spectra(stack.name, head, kept, steps) for head in layer]
-    return tuple(found)
+        heads += [_spectra(stack.name, head, kept, steps) for head in layer]
+    return tuple(heads)
 
 
 def offsets(context: int, *, factor: int = 2) -> list[int]:
@@ -51,11 +51,11 @@ def offsets(context: int, *, factor: int = 2) -> list[int]:
     >>> offsets(12)
     [0, 1, 2, 4, 8]
     """
-    found, power = [0], 1
+    steps, power = [0], 1
     while power < context:
-        found.append(power)
+        steps.append(power)
         power *= factor
-    return found
+    return steps
 
 
 def _spectra(stack: str, head: Head, kept: int, steps: Sequence[int]) -> HeadSpectra:
@@ -82,8 +82,8 @@ def _spectra(stack: str, head: Head, kept: int, steps: Sequence[int]) -> HeadSpe
 
 def _at_offset(head: Head, offset: int) -> tuple[float, float]:
     """Return the expansion index and the size of the rates at one offset."""
-    found = rates_of_spectrum(rate_spectrum(maps_at_offset(head, offset)), head.d_model)
-    return found.expansion_index, found.size
+    rates = rates_of_spectrum(rate_spectrum(maps_at_offset(head, offset)), head.d_model)
+    return rates.expansion_index, rates.size
 
 
 def _short(value: float) -> float:

@@ -3,9 +3,10 @@
 Enters: plain numbers and words. Leaves: HTML in a frame of its own, so that no style leaks.
 """
 
-import html
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from orbitlens.draw.page import esc
 
 STYLE = (
     "body{font:14px/1.5 system-ui,sans-serif;color:#22262E;background:#FFF;margin:0;padding:10px}"
@@ -33,15 +34,6 @@ class HtmlTable:
     caption: str
     columns: Sequence[str]
     rows: Sequence[Sequence[object]]
-
-
-def esc(value: object) -> str:
-    """Return text that is safe inside an element and inside a quoted attribute.
-
-    >>> esc("</script>")
-    '&lt;/script&gt;'
-    """
-    return html.escape(str(value), quote=True)
 
 
 def frame(content: str, height: int) -> str:

@@ -1,10 +1,9 @@
 """Predicted, simulated and measured: over layers and over heads, and how well they agree."""
 
 from orbitlens.draw.figure import BLUE, INK, MUTED, ORANGE, Curve, Panel, Points
-from orbitlens.reporting.chart import Chart, curve, rows_of, ticks
+from orbitlens.reporting.chart import Chart, curve, layer_name, rows_of, ticks
 from orbitlens.reporting.data import ModelReport
 from orbitlens.reporting.markup import Row, Table, Value, absent, behind, note, table
-from orbitlens.reporting.sections.depth import layer_name
 from orbitlens.reporting.sections.section import Place
 from orbitlens.tracing.trace_result import Agreement
 
@@ -37,27 +36,27 @@ def charts(model: ModelReport) -> list[Chart]:
 
 
 def _layers_chart(model: ModelReport) -> Chart:
-    found = attention_layers(model)
+    numbers = attention_layers(model)
     title = "Attention, layer by layer: ln change of squared distances"
-    lines = [curve(found, name, tone, style=style) for name, (tone, style) in STYLES.items()]
-    panel = Panel(layers=lines, title=title, x_label="layer", x_ticks=ticks(rows_of(found)))
-    return Chart(kind="layers", title=title, panel=panel, table=found)
+    lines = [curve(numbers, name, tone, style=style) for name, (tone, style) in STYLES.items()]
+    panel = Panel(layers=lines, title=title, x_label="layer", x_ticks=ticks(rows_of(numbers)))
+    return Chart(kind="layers", title=title, panel=panel, table=numbers)
 
 
 def _heads_chart(model: ModelReport) -> Chart:
-    found = attention_heads(model)
-    predicted, measured = ([v or 0.0 for v in found.column(n)] for n in ("predicted", "measured"))
+    numbers = attention_heads(model)
+    predicted, measured = ([v or 0.0 for v in numbers.column(n)] for n in ("predicted", "measured"))
     ends = [min([*predicted, *measured]), max([*predicted, *measured])]
     title = "Heads: predicted against measured ln change"
     panel = Panel(
         layers=[
             Curve(x=ends, y=ends, label="equal", colour=MUTED, dotted=True, width=1.2),
             Points(x=predicted, y=measured, label="a head", colour=ORANGE, size=7.0, opacity=0.75,
-                   texts=[str(row[0]) for row in found.rows]),
+                   texts=[str(row[0]) for row in numbers.rows]),
         ],
         title=title, x_label="predicted", y_label="measured",
     )  # fmt: skip
-    return Chart(kind="scatter", title=title, panel=panel, table=found, shared=False)
+    return Chart(kind="scatter", title=title, panel=panel, table=numbers, shared=False)
 
 
 # --- tables ------------------------------------------------------------------------------------
@@ -68,10 +67,14 @@ def attention_layers(model: ModelReport) -> Table:
     trace = model.trace
     assert trace is not None
     rows: list[Row] = [
-        [layer_name(trace, x), x.attention.measured_log_change, x.attention.predicted_log_change,
-         x.attention.simulated_log_change]
+        [
+            layer_name(trace.model, x),
+            x.attention.measured_log_change,
+            x.attention.predicted_log_change,
+            x.attention.simulated_log_change,
+        ]
         for x in trace.layers
-    ]  # fmt: skip
+    ]
     columns = ("layer", "measured", "predicted", "simulated")
     caption = "Attention's ln change of squared pair distance"
     return Table(name="agreement-layers", caption=caption, columns=columns, rows=rows)
@@ -96,11 +99,11 @@ def scores(model: ModelReport, *, main: bool) -> Table:
     assert model.trace is not None
     report = model.trace.agreement
     rows: list[Row] = []
-    for name, found in report.per_closure.items():
+    for name, numbers in report.per_closure.items():
         if (name == report.closure) == main:
             title = "predicted" if main else f"closure “{name}”"
             rows += [
-                [f"{title}, {what}", *_scores(getattr(found, what))]
+                [f"{title}, {what}", *_scores(getattr(numbers, what))]
                 for what in ("layers", "heads", "sharpness")
             ]
     if main:

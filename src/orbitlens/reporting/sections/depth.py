@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from orbitlens.draw.figure import BLUE, GREEN, MUTED, ORANGE, Band, Layer, Panel
 from orbitlens.draw.figure_html import legend
-from orbitlens.reporting.chart import Chart, curve, rows_of, ticks
+from orbitlens.reporting.chart import Chart, curve, layer_name, rows_of, ticks
 from orbitlens.reporting.data import ControlBand, ModelReport
 from orbitlens.reporting.markup import Row, Table, absent, behind, note, table
 from orbitlens.reporting.sections.section import Place
-from orbitlens.tracing.trace_result import LayerTrace, Trace
+from orbitlens.tracing.trace_result import LayerTrace
 
 PARTS = {"attention": "Attention", "mlp": "MLP", "norm": "Norms"}
 METRICS = {
@@ -43,11 +43,11 @@ def depth(model: ModelReport, place: Place) -> str:
 
 def _notes(model: ModelReport) -> str:
     runs = ", ".join(f"{CONTROLS[name]} {band.runs}" for name, band in model.bands.items())
-    found = note(f"Bands span the runs of each control ({runs}).") if runs else ""
+    numbers = note(f"Bands span the runs of each control ({runs}).") if runs else ""
     for part, name in (("twin", "untrained twin"), ("shuffled", "shuffled control")):
         if part in model.missing:
-            found += note(f"No {name}: {model.missing[part]}.")
-    return found
+            numbers += note(f"No {name}: {model.missing[part]}.")
+    return numbers
 
 
 def charts(model: ModelReport) -> list[Chart]:
@@ -65,8 +65,8 @@ def charts(model: ModelReport) -> list[Chart]:
 
 
 def _chart(model: ModelReport, kind: str, name: str, title: str) -> Chart:
-    found = over_depth(model, kind, name)
-    x = [float(k) for k in range(len(found.rows))]
+    numbers = over_depth(model, kind, name)
+    x = [float(k) for k in range(len(numbers.rows))]
     layers: list[Layer] = [
         Band(
             x=x,
@@ -77,12 +77,12 @@ def _chart(model: ModelReport, kind: str, name: str, title: str) -> Chart:
         )
         for control, ends in _bands(model, kind, name).items()
     ]
-    if "floor" in found.columns:
-        layers.append(curve(found, "floor", GREEN, style="dotted"))
-    layers.append(curve(found, "measured", ORANGE, label="model"))
-    panel = Panel(layers=layers, title=title, x_label="", x_ticks=ticks(rows_of(found)))
+    if "floor" in numbers.columns:
+        layers.append(curve(numbers, "floor", GREEN, style="dotted"))
+    layers.append(curve(numbers, "measured", ORANGE, label="model"))
+    panel = Panel(layers=layers, title=title, x_label="", x_ticks=ticks(rows_of(numbers)))
     return Chart(
-        kind=kind, name=name, title=title, panel=panel, table=found, shape="low", legend=False,
+        kind=kind, name=name, title=title, panel=panel, table=numbers, shape="low", legend=False,
         may_be_log=kind == "metrics",
     )  # fmt: skip
 
@@ -95,11 +95,6 @@ def _bands(model: ModelReport, kind: str, name: str) -> dict[str, Sequence[tuple
 
 
 # --- tables ------------------------------------------------------------------------------------
-
-
-def layer_name(trace: Trace, layer: LayerTrace) -> str:
-    """Return a layer's name, with its stack where there are several."""
-    return f"{layer.stack} {layer.layer}" if len(trace.model.stacks) > 1 else str(layer.layer)
 
 
 def _value(layer: LayerTrace, kind: str, name: str) -> float:
@@ -121,7 +116,7 @@ def over_depth(model: ModelReport, kind: str, name: str) -> Table:
     assert trace is not None
     bands = _bands(model, kind, name)
     rows: list[Row] = [
-        [layer_name(trace, layer), _value(layer, kind, name),
+        [layer_name(trace.model, layer), _value(layer, kind, name),
          *(end for band in bands.values() for end in band[n])]
         for n, layer in enumerate(trace.layers)
     ]  # fmt: skip
@@ -142,11 +137,11 @@ def tables(model: ModelReport) -> list[Table]:
         return []
     pairs = [("parts", name) for name in PARTS]
     pairs += [("metrics", name) for name in model.trace.layers[0].metrics]
-    found = [(name, over_depth(model, kind, name)) for kind, name in pairs]
-    layer, *rest = max((table.columns for _, table in found), key=len)  # the others lack a floor
+    numbers = [(name, over_depth(model, kind, name)) for kind, name in pairs]
+    layer, *rest = max((table.columns for _, table in numbers), key=len)  # the others lack a floor
     columns = (layer, "quantity", *rest)
     rows: list[Row] = []
-    for name, one in found:
+    for name, one in numbers:
         for first, *values in one.rows:
             rows.append([first, name, *values, *[None] * (len(columns) - 2 - len(values))])
     return [Table(name="depth", caption="Through depth", columns=columns, rows=rows)]
@@ -158,7 +153,7 @@ def all_metrics(model: ModelReport) -> Table:
     assert trace is not None
     names = list(trace.layers[0].metrics)
     rows: list[Row] = [
-        [layer_name(trace, x), *(x.metrics[name] for name in names)] for x in trace.layers
+        [layer_name(trace.model, x), *(x.metrics[name] for name in names)] for x in trace.layers
     ]
     columns = ("layer", *(METRICS.get(name, name.replace("_", " ")) for name in names))
     return Table(

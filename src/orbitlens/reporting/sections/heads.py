@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from orbitlens.draw.figure import Heat, Panel
 from orbitlens.draw.page import esc
-from orbitlens.reporting.chart import Chart
+from orbitlens.reporting.chart import Chart, layer_name
 from orbitlens.reporting.data import ModelReport
 from orbitlens.reporting.markup import Row, Table, absent, behind, number, table
 from orbitlens.reporting.sections.section import Place
@@ -38,12 +38,12 @@ def heads(model: ModelReport, place: Place) -> str:
 
 def _readings(scan: Scan) -> dict[str, str]:
     first = scan.layers[0].heads[0]
-    found = {"weights": READINGS["weights"]}
+    readings = {"weights": READINGS["weights"]}
     if first.data_aware is not None:
-        found["data"] = READINGS["data"]
+        readings["data"] = READINGS["data"]
     if first.rotary is not None:
-        found["context"] = f"weights in a context of {first.rotary.context}"
-    return found
+        readings["context"] = f"weights in a context of {first.rotary.context}"
+    return readings
 
 
 def _strongest(scan: Scan) -> str:
@@ -52,17 +52,12 @@ def _strongest(scan: Scan) -> str:
     return f"{n}.{head.head}"
 
 
-def layer_name(model: Scan, layer: LayerScan) -> str:
-    """Return a layer's name, with its stack where there are several."""
-    return f"{layer.stack} {layer.layer}" if len(model.model.stacks) > 1 else str(layer.layer)
-
-
 def _grid(scan: Scan, scale: float) -> str:
     widest = max(len(layer.heads) for layer in scan.layers)
     rows = []
     for n, layer in enumerate(scan.layers):
         cells = "".join(_button(n, layer, head, (widest, scale)) for head in layer.heads)
-        rows.append(f'<tr><th scope="row">{esc(layer_name(scan, layer))}</th>{cells}</tr>')
+        rows.append(f'<tr><th scope="row">{esc(layer_name(scan.model, layer))}</th>{cells}</tr>')
     head = "".join(f'<th scope="col">{h}</th>' for h in range(widest))
     return (
         '<div class="scroll"><table class="grid"><caption>Layers downwards, heads across</caption>'
@@ -125,7 +120,7 @@ def pictures(model: ModelReport) -> list[Chart]:
             for layer in scan.layers
         ],
         x_names=[str(k) for k in range(widest)],
-        y_names=[layer_name(scan, layer) for layer in scan.layers],
+        y_names=[layer_name(scan.model, layer) for layer in scan.layers],
         limits=(-end, end),
         colours="signed",
         bar="expansion index",
@@ -155,8 +150,8 @@ def every_head(model: ModelReport) -> Table:
 
 def tables(model: ModelReport) -> list[Table]:
     """Return heads, spectra and flows, for CSV files; the page draws one head."""
-    found = [every_head(model)] if model.scan is not None else []
-    return [*found, *_spectra(model), _flows(model)]
+    all_heads = [every_head(model)] if model.scan is not None else []
+    return [*all_heads, *_spectra(model), _flows(model)]
 
 
 def _spectra(model: ModelReport) -> list[Table]:

@@ -30,13 +30,13 @@ def orbits(model: ModelReport, place: Place) -> str:
     return f'<div class="orbits" data-model="{k}">{choices}{place.charts["orbits"]}</div>'
 
 
-def player(found: Orbits) -> str:
+def player(path: Orbits) -> str:
     """Return the controls of the moving picture."""
-    last = len(found.depths) - 1
+    last = len(path.depths) - 1
     return (
         '<div class="player"><button type="button">Play</button>'
         f'<label>Depth <input type="range" min="0" max="{last}" value="{last}"></label>'
-        f"<output>{esc(found.depths[-1])}</output></div>"
+        f"<output>{esc(path.depths[-1])}</output></div>"
     )
 
 
@@ -52,20 +52,20 @@ def pictures(model: ModelReport) -> list[Chart]:
     return [_chart(model.orbits, 2), _chart(model.orbits, 3)]
 
 
-def _chart(found: Orbits, view: int) -> Chart:
-    flat, solid = sum(found.explained[:2]), sum(found.explained)
-    left = f"; {found.n_left_out} tokens are left out" if found.n_left_out else ""
+def _chart(path: Orbits, view: int) -> Chart:
+    flat, solid = sum(path.explained[:2]), sum(path.explained)
+    left = f"; {path.n_left_out} tokens are left out" if path.n_left_out else ""
     title = (
-        f"Directions of {len(found.tokens)} tokens in the axes in which they vary most: two hold "
+        f"Directions of {len(path.tokens)} tokens in the axes in which they vary most: two hold "
         f"{flat:.0%} of the variance, three {solid:.0%}{left}"
     )
     axes = [
         f"{name} direction, {share:.0%}"
-        for name, share in zip(ORDINALS, found.explained, strict=True)
+        for name, share in zip(ORDINALS, path.explained, strict=True)
     ]
     short = "Through depth, in 2-D" if view == 2 else "The same in 3-D"
     panel = Panel(
-        layers=[_ways(found, view), _ends(found, view)],
+        layers=[_ways(path, view), _ends(path, view)],
         title=short,
         x_label=axes[0] if view == 2 else "",
         y_label=axes[1] if view == 2 else "",
@@ -73,7 +73,7 @@ def _chart(found: Orbits, view: int) -> Chart:
         square=view == 3,
     )
     return Chart(
-        kind="orbits", title=title, panel=panel, table=places(found), shape="tall", shared=False
+        kind="orbits", title=title, panel=panel, table=places(path), shape="tall", shared=False
     )
 
 
@@ -89,12 +89,12 @@ def _seen(point: tuple[float, float, float], view: int) -> tuple[float, float]:
     )
 
 
-def _ways(found: Orbits, view: int) -> Curve:
+def _ways(path: Orbits, view: int) -> Curve:
     """Return the ways of all tokens as one line with gaps."""
     x: list[float] = []
     y: list[float | None] = []
-    for n in range(len(found.tokens)):
-        for frame in found.positions:
+    for n in range(len(path.tokens)):
+        for frame in path.positions:
             across, up = _seen(frame[n], view)
             x.append(across)
             y.append(up)
@@ -103,14 +103,14 @@ def _ways(found: Orbits, view: int) -> Curve:
     return Curve(x=x, y=y, colour=GREY, width=0.8, opacity=0.4)
 
 
-def _ends(found: Orbits, view: int) -> Points:
-    spots = [_seen(point, view) for point in found.positions[-1]]
+def _ends(path: Orbits, view: int) -> Points:
+    spots = [_seen(point, view) for point in path.positions[-1]]
     last = max(1, len(spots) - 1)
     return Points(
         x=[x for x, _ in spots],
         y=[y for _, y in spots],
         colours=[_shade(k / last) for k in range(len(spots))],
-        texts=[f"{k}: “{token}”" for k, token in enumerate(found.tokens)],
+        texts=[f"{k}: “{token}”" for k, token in enumerate(path.tokens)],
     )
 
 
@@ -125,12 +125,12 @@ def _shade(share: float) -> str:
     return "#" + "".join(f"{part:02x}" for part in parts)
 
 
-def places(found: Orbits) -> Table:
+def places(path: Orbits) -> Table:
     """Return where each token is at each depth."""
     rows: list[Row] = [
-        [f"{n} {token!r}", depth, *found.positions[d][n]]
-        for n, token in enumerate(found.tokens)
-        for d, depth in enumerate(found.depths)
+        [f"{n} {token!r}", depth, *path.positions[d][n]]
+        for n, token in enumerate(path.tokens)
+        for d, depth in enumerate(path.depths)
     ]
     columns = ("token", "depth", *ORDINALS)
     return Table(name="orbits", caption="Tokens in the three directions in which they vary most",

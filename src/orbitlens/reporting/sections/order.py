@@ -77,11 +77,11 @@ def _cell(audit: Audit, name: str, largest: float) -> str:
 
 
 def _shares(audit: Audit) -> str:
-    found = audit.shapley
-    if found is None:
+    numbers = audit.shapley
+    if numbers is None:
         return note("No shares: not every cell of the 2 × 2 can be reached.")
-    encoding = min(max(found.encoding, 0.0), 1.0)
-    label = f"{found.encoding:.0%} from the encoding, {found.mask:.0%} from the mask"
+    encoding = min(max(numbers.encoding, 0.0), 1.0)
+    label = f"{numbers.encoding:.0%} from the encoding, {numbers.mask:.0%} from the mask"
     return (
         f'<p class="shares" role="img" aria-label="{esc(label)}">'
         f'<i style="--share:{encoding:.3f}"></i></p>{note(label)}'
@@ -91,8 +91,10 @@ def _shares(audit: Audit) -> str:
 def _blocks(audit: Audit) -> str:
     if not audit.positions:
         return ""
-    found = blocks(audit)
-    return table(found) if found.rows else note("No block of neighbours can be reordered freely.")
+    numbers = blocks(audit)
+    return (
+        table(numbers) if numbers.rows else note("No block of neighbours can be reordered freely.")
+    )
 
 
 def _not_measured(audit: Audit) -> str:
@@ -109,12 +111,12 @@ def charts(model: ModelReport) -> list[Chart]:
     audit = model.audit
     if audit is None:
         return []
-    found = [_defects_chart(audit)]
+    numbers = [_defects_chart(audit)]
     if audit.swap_distance:
-        found.append(_swaps_chart(audit))
+        numbers.append(_swaps_chart(audit))
     if audit.positions:
-        found.append(_neighbours_chart(audit))
-    return found
+        numbers.append(_neighbours_chart(audit))
+    return numbers
 
 
 def _present(audit: Audit) -> dict[str, CellReading]:
@@ -122,17 +124,17 @@ def _present(audit: Audit) -> dict[str, CellReading]:
 
 
 def _defects_chart(audit: Audit) -> Chart:
-    found, own = defects(audit), audit.model.own_cell
+    numbers, own = defects(audit), audit.model.own_cell
     title = "Equivariance defect of each layer's output"
     lines = [
-        curve(found, CELLS[key], TONES[key], style="" if key == own else "dashed",
+        curve(numbers, CELLS[key], TONES[key], style="" if key == own else "dashed",
               label=CELLS[key] + (" (as it is)" if key == own else ""))
         for key in _present(audit)
     ]  # fmt: skip
     panel = Panel(
-        layers=lines, title=title, x_label="output of layer", x_ticks=ticks(rows_of(found))
+        layers=lines, title=title, x_label="output of layer", x_ticks=ticks(rows_of(numbers))
     )
-    return Chart(kind="defects", title=title, panel=panel, table=found, from_zero=True)
+    return Chart(kind="defects", title=title, panel=panel, table=numbers, from_zero=True)
 
 
 def _swaps_chart(audit: Audit) -> Chart:

@@ -45,8 +45,8 @@ def _head_tile(model: ModelReport) -> list[tuple[str, str, str]]:
 
 def tendencies(model: ModelReport) -> tuple[int, int, int]:
     """Return how many heads spread, how many gather, and how many there are."""
-    found = [head.tendency for head in model.own_heads()]
-    return found.count(Tendency.SPREADS), found.count(Tendency.GATHERS), len(found)
+    kinds = [head.tendency for head in model.own_heads()]
+    return kinds.count(Tendency.SPREADS), kinds.count(Tendency.GATHERS), len(kinds)
 
 
 def _bar(gather: int, neither: int, spread: int) -> str:

@@ -17,25 +17,25 @@ def slices(model: ModelReport, place: Place) -> str:
     """Return what is decoded from states, with and without residual connections."""
     if model.audit is None:
         return absent(model.why("audit"))
-    found = model.audit.slices
-    if found is None or not found.variants:
-        return absent("; ".join(found.notes) if found else "slices were not asked for")
-    named = _named(found)
+    measured = model.audit.slices
+    if measured is None or not measured.variants:
+        return absent("; ".join(measured.notes) if measured else "slices were not asked for")
+    named = _named(measured)
     unnamed = "" if named else note("Patches have no names, so only places are decoded.")
     return (
         f'<div class="pair">{place.charts["identity"]}{place.charts["places"]}</div>{unnamed}'
-        + items(found.notes, "note")
+        + items(measured.notes, "note")
     )
 
 
-def _measured(model: ModelReport) -> Slices | None:
-    found = model.audit.slices if model.audit is not None else None
-    return found if found is not None and found.variants else None
+def _slices_of(model: ModelReport) -> Slices | None:
+    measured = model.audit.slices if model.audit is not None else None
+    return measured if measured is not None and measured.variants else None
 
 
-def _named(found: Slices) -> bool:
+def _named(measured: Slices) -> bool:
     """Say whether tokens have names to decode; patches of images have none."""
-    return found.variants[0].layers[0].identity is not None
+    return measured.variants[0].layers[0].identity is not None
 
 
 def _score(reading: SliceReading, named: bool) -> float:
@@ -49,37 +49,37 @@ def _score(reading: SliceReading, named: bool) -> float:
 
 def charts(model: ModelReport) -> list[Chart]:
     """Return what is decoded, by residuals that are taken out, and by layer of the whole model."""
-    found = _measured(model)
-    return [] if found is None else [_map(found), _curves(found)]
+    measured = _slices_of(model)
+    return [] if measured is None else [_map(measured), _curves(measured)]
 
 
-def _map(found: Slices) -> Chart:
-    named = _named(found)
+def _map(measured: Slices) -> Chart:
+    named = _named(measured)
     what = "Token k decoded from the state at k" if named else "Place k decoded (R²)"
     title = f"{what}, with residual connections taken out"
-    columns = [reading.layer for reading in found.variants[0].layers]
+    columns = [reading.layer for reading in measured.variants[0].layers]
     # Some variants are read at the last layer only: a score belongs to its layer's column.
-    known = [{x.layer: _score(x, named) for x in v.layers} for v in found.variants]
+    known = [{x.layer: _score(x, named) for x in v.layers} for v in measured.variants]
     values = [[row.get(layer) for layer in columns] for row in known]
     written = [["" if v is None else f"{v:.2f}" for v in row] for row in values]
     heat = Heat(
         values=values,
         x_names=["in" if layer == 0 else str(layer - 1) for layer in columns],
-        y_names=[removed(variant) for variant in found.variants],
+        y_names=[removed(variant) for variant in measured.variants],
         texts=written if len(columns) <= FEW_COLUMNS else (),
         colours="share",
         bar="score",
     )
     panel = Panel(layers=[heat], title=title, x_label="output of layer")
-    return Chart(kind="identity", title=title, panel=panel, table=identity(found), shared=False)
+    return Chart(kind="identity", title=title, panel=panel, table=identity(measured), shared=False)
 
 
-def _curves(found: Slices) -> Chart:
-    given = probes(found)
+def _curves(measured: Slices) -> Chart:
+    given = probes(measured)
     title = "The model as it is: what a state tells, by layer"
     lines = [
         curve(given, name, tone, style=style)
-        for name, (tone, style) in (STYLES if _named(found) else {}).items()
+        for name, (tone, style) in (STYLES if _named(measured) else {}).items()
     ]
     lines.append(curve(given, PLACE, ORANGE))
     panel = Panel(
@@ -96,12 +96,12 @@ def removed(variant: SliceVariant) -> str:
     return "as it is" if variant.removed == "none" else f"without {variant.removed}"
 
 
-def identity(found: Slices) -> Table:
+def identity(measured: Slices) -> Table:
     """Return how well the token (or the place) is decoded, by what was taken out and by layer."""
-    named = _named(found)
+    named = _named(measured)
     rows: list[Row] = [
         [removed(variant), output_of(x.layer), _score(x, named)]
-        for variant in found.variants
+        for variant in measured.variants
         for x in variant.layers
     ]
     columns = ("residuals", "state", "its token" if named else "its place, R²")
@@ -109,10 +109,10 @@ def identity(found: Slices) -> Table:
     return Table(name="slices-residuals", caption=caption, columns=columns, rows=rows)
 
 
-def probes(found: Slices) -> Table:
+def probes(measured: Slices) -> Table:
     """Return what a state of the model as it is tells."""
     rows: list[Row] = []
-    for x in found.variants[0].layers:
+    for x in measured.variants[0].layers:
         tokens = [one.score if one else None for one in (x.identity, x.previous, x.following)]
         control = x.identity.control if x.identity else None
         rows.append([output_of(x.layer), *tokens, control, x.position.score, x.adjacency])
@@ -122,5 +122,5 @@ def probes(found: Slices) -> Table:
 
 def tables(model: ModelReport) -> list[Table]:
     """Return all tables of this section."""
-    found = _measured(model)
-    return [] if found is None else [identity(found), probes(found)]
+    measured = _slices_of(model)
+    return [] if measured is None else [identity(measured), probes(measured)]

@@ -25,14 +25,14 @@ def trust(model: ModelReport, place: Place) -> str:
 
 
 def _verdict(model: ModelReport) -> str:
-    found = checks(model)
-    if not found.rows:
+    numbers = checks(model)
+    if not numbers.rows:
         return absent("nothing was run, so nothing could be checked")
-    failed = [str(row[0]) for row in found.rows if row[3] is False]
-    passed = sum(row[3] is True for row in found.rows)
+    failed = [str(row[0]) for row in numbers.rows if row[3] is False]
+    passed = sum(row[3] is True for row in numbers.rows)
     text = f"{passed} self-checks passed" + (f"; failed: {', '.join(failed)}" if failed else "")
     verdict = f'<p class="verdict{" bad" if failed else ""}">{esc(text)}.</p>'
-    return verdict + behind(table(found), "The checks, one by one")
+    return verdict + behind(table(numbers), "The checks, one by one")
 
 
 def checks(model: ModelReport) -> Table:
