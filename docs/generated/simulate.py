@@ -1,0 +1,36 @@
+"""Tables of docs/simulate.md, from what `benchmarks/simulate.py` stored in simulate-speed.json."""
+
+import json
+from pathlib import Path
+
+from generated.tables import table
+
+STORED = Path(__file__).parents[1] / "simulate-speed.json"
+PROBLEMS = json.loads(STORED.read_text(encoding="utf-8"))["problems"]
+WIDE = 16  # heads wider than this are mixed between two matrix products
+
+
+def speed() -> str:
+    """Return how fast whole runs are beside the fastest method of each peer."""
+    rows = []
+    for row in PROBLEMS:
+        name = f"{row['problem']['what']} ({row['problem']['name']})"
+        time = f"{1e3 * row['results'][0]['wall']:.1f} ms"
+        for goal in row["goals"]:
+            word = "met" if goal["met"] else "missed"
+            rows.append((name, goal["peer"], f"{goal['ratio']:.2f}", f"{goal['goal']:g}, {word}"))
+            rows[-1] += (time,)
+            name = ""
+    return table(["Problem", "Against", "Times as fast", "Goal", "Time"], rows)
+
+
+def evaluations() -> str:
+    """Return one evaluation of wide heads beside the products of all pairs alone."""
+    rows = []
+    for row in PROBLEMS:
+        times = row.get("evaluation")
+        if times and row["problem"]["d_head"] > WIDE:
+            share = times["products"] / times["evaluation"]
+            whole, products = (f"{1e3 * times[key]:.1f} ms" for key in ("evaluation", "products"))
+            rows.append((row["problem"]["what"], whole, f"{products} ({share:.0%})"))
+    return table(["", "One evaluation", "The products alone, by torch"], rows)
