@@ -6,8 +6,7 @@ import { show } from './svg.js';
 const film = JSON.parse(document.getElementById('film-data').textContent), last = film.times.length - 1, n = film.n_points;
 const floats = text => new Float32Array(Uint8Array.from(atob(text), c => c.charCodeAt(0)).buffer);
 const place = floats(film.positions), near = film.near && floats(film.near), NOW = '#D55E00';
-const groups = Object.entries(Object.groupBy(film.colours.map((colour, i) => ({ colour, i })), one => one.colour))
-  .map(([colour, ones]) => ({ colour, points: ones.map(one => one.i) }));
+const groups = [...new Set(film.colours)].map(colour => ({ colour, points: film.colours.flatMap((own, i) => own === colour ? [i] : []) }));
 
 function trail(points, k, { length, opacity }, colour) {
   const x = [], y = [], hides = near && length < film.trails[0].length;
