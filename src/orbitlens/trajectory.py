@@ -13,10 +13,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from orbitlens.draw.figure import GRID
 from orbitlens.errors import InputError
 from orbitlens.results.base import Result
 from orbitlens.results.html import HtmlTable
-from orbitlens.results.plotting import GATHER, GRID
+from orbitlens.results.plotting import GATHER
 from orbitlens.results.tidy import data_frame
 
 if TYPE_CHECKING:

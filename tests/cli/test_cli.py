@@ -179,6 +179,15 @@ def test_the_table_of_families_has_them_all_in_80_columns():
     assert all(f" {family} " in outcome.out for family in FAMILIES)
 
 
+def test_narrow_tables_keep_every_name_whole(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "50")
+    families, zoo = run("families").out, run("zoo", "list").out
+    assert max(map(len, families.splitlines())) <= 50 and "…" not in families
+    assert all(f" {family} " in families for family in FAMILIES)
+    assert "orbit-nano-rotary" in zoo and "…" not in zoo
+    assert "no room in 50 columns for" in zoo
+
+
 def test_the_json_file_is_the_scan(demo_model, tmp_path):
     file = tmp_path / "scan.json"
     outcome = run("scan", demo_model, "--layers", "0-1,5", "--context", 32, "--json", file)

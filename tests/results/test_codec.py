@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from jaxtyping import Float
 from torch import Tensor
 
+from json_places import changed, places
 from orbitlens.errors import ResultError
 from orbitlens.results.codec import decode, dumps, encode
 
@@ -88,21 +89,6 @@ def a_tree():
         either="x",
         below=None,
     )
-
-
-def places(data, path=()):
-    yield path
-    if isinstance(data, dict | list):
-        for key in data if isinstance(data, dict) else range(len(data)):
-            yield from places(data[key], (*path, key))
-
-
-def changed(data, path, value):
-    if not path:
-        return value
-    copy = dict(data) if isinstance(data, dict) else list(data)
-    copy[path[0]] = changed(data[path[0]], path[1:], value)
-    return copy
 
 
 anything = st.recursive(

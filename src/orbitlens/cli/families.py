@@ -5,16 +5,19 @@ from orbitlens.cli.output import stdout
 
 def command() -> None:
     """List the families of models that can be read."""
-    from rich.table import Table
-
     from orbitlens.families.registry import FAMILIES
+    from orbitlens.terminal.fitted_table import FittedTable, text_column
 
-    table = Table(box=None, padding=(0, 1), header_style="bold")
-    for name in ("model_type", "stacks", "attention weights of a layer"):
-        table.add_column(name)
+    rows = []
     for name, family in sorted(FAMILIES.items()):
         first = family.stacks[0]
         layer = first.layer if isinstance(first.layer, str) else "(shared layers)"
         output = first.o if isinstance(first.o, str) else "(by its refinement)"
-        table.add_row(name, ", ".join(each.stack for each in family.stacks), f"{layer}.{output}")
-    stdout().print(table)
+        stacks = ", ".join(each.stack for each in family.stacks)
+        rows.append([name, stacks, f"{layer}.{output}"])
+    columns = [
+        text_column("model_type", wraps=False),
+        text_column("stacks"),
+        text_column("attention weights of a layer"),
+    ]
+    stdout().print(FittedTable(columns, rows))

@@ -34,20 +34,19 @@ def list_models(json_file: JsonOption = None) -> None:
         write_json({"models": [model.to_json() for model in found]}, json_file)
     if json_file is not None and str(json_file) == "-":
         return
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, padding=(0, 1), header_style="bold")
-    table.add_column("name")
-    table.add_column("position")
-    for title in ("parameters", "KB", "test loss", "right %"):
-        table.add_column(title, justify="right")
+    from orbitlens.terminal.fitted_table import Column, FittedTable, text_column
+
+    rows = []
     for model in found:
         cells = [f"{model.parameters:,}", f"{model.n_bytes / 1000:.0f}", f"{model.test_loss:.3f}"]
         cells.append(f"{100 * model.test_accuracy:.1f}")
-        table.add_row(Text(model.name), Text(model.position), *(Text(cell) for cell in cells))
+        rows.append([model.name, model.position, *cells])
+    first = [text_column("name", wraps=False), text_column("position", wraps=False)]
+    numbers = map(Column, ("parameters", "KB", "test loss", "right %"))
     console = stdout()
-    console.print(table)
+    console.print(FittedTable([*first, *numbers], rows))
     console.print(
         Text("Loss in nats a character, on text held out from training.", style="dim"),
         soft_wrap=True,

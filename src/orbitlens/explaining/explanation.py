@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from orbitlens.draw.figure import ZERO
 from orbitlens.explaining.graph import CausalGraph
 from orbitlens.explaining.search import TokenSet
 from orbitlens.results.base import Result
 from orbitlens.results.html import HtmlTable
-from orbitlens.results.plotting import GATHER, PALE
+from orbitlens.results.plotting import GATHER
 from orbitlens.results.tidy import data_frame
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Explanation(Result):
         shown = go.Heatmap(
             z=[[counts[frozenset((a, b))] if a != b else None for b in nodes] for a in nodes],
             x=[str(node) for node in nodes], y=[str(node) for node in nodes], xgap=2, ygap=2,
-            zmin=0, zmax=max(len(self.graphs), 1), colorscale=[[0, PALE], [1, GATHER]],
+            zmin=0, zmax=max(len(self.graphs), 1), colorscale=[[0, ZERO], [1, GATHER]],
             hovertemplate="tokens %{y} and %{x}: %{z} heads<extra></extra>",
         )  # fmt: skip
         drawn = go.Figure(shown)

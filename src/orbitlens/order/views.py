@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
+from orbitlens.draw.figure import GREY, INK
 from orbitlens.order.audit_result import Audit, value_of
 from orbitlens.order.subject import Cell
 from orbitlens.results.html import HtmlTable, written
-from orbitlens.results.plotting import GATHER, GREY, INK, SPREAD
+from orbitlens.results.plotting import GATHER, SPREAD
 
 CELLS = {
     Cell.PE_CAUSAL: "encoding and mask",

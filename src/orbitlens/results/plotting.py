@@ -5,10 +5,10 @@ Orange spreads, blue gathers: told apart by every kind of colour vision (Okabe a
 
 from typing import Any
 
+from orbitlens.draw.figure import BLUE, INK, ORANGE
 from orbitlens.errors import MissingPackageError
 
-SPREAD, GATHER = "#D55E00", "#0072B2"
-INK, MUTED, GREY, GRID, PALE = "#22262E", "#636A75", "#5B6675", "#E3E6EA", "#F1F2F3"
+SPREAD, GATHER = ORANGE, BLUE
 LOOK = {
     "template": "plotly_white",
     "font": {"color": INK},

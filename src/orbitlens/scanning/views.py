@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from orbitlens.draw.figure import ZERO
 from orbitlens.results.html import HtmlTable, Shade
-from orbitlens.results.plotting import GATHER, PALE, SPREAD
+from orbitlens.results.plotting import GATHER, SPREAD
 from orbitlens.scanning.scan_result import HeadScan, LayerScan, Reading, Scan
 
 SCALES = (0.1, 0.25, 0.5, 1.0)  # ends of the colour scale of expansion indices
@@ -94,7 +95,7 @@ def scan_figure(scan: Scan, go: Any) -> Any:  # noqa: ANN401 - plotly ships no t
     names = [f"{layer.stack} {layer.layer}" for layer in scan.layers]
     shown = go.Heatmap(
         z=grid, y=names, zmin=-end, zmax=end, xgap=2, ygap=2,
-        colorscale=[[0, GATHER], [0.5, PALE], [1, SPREAD]],
+        colorscale=[[0, GATHER], [0.5, ZERO], [1, SPREAD]],
         hovertemplate="%{y}, head %{x}: %{z:.3f}<extra></extra>",
     )  # fmt: skip
     drawn = go.Figure(shown)

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from orbitlens.draw.figure import INK, ZERO
 from orbitlens.results.html import HtmlTable
-from orbitlens.results.plotting import GATHER, INK, PALE, SPREAD
+from orbitlens.results.plotting import GATHER, SPREAD
 from orbitlens.tracing.mechanism_result import Mechanisms
 from orbitlens.tracing.trace_result import Agreement, HeadTrace, LayerTrace, Trace
 
@@ -161,7 +162,7 @@ def mechanisms_figure(mechanisms: Mechanisms, go: Any) -> Any:  # noqa: ANN401
     widest = max((len(row) for row in layers.values()), default=0)
     shown = go.Heatmap(
         z=[[row.get(number) for number in range(widest)] for row in layers.values()],
-        y=list(layers), xgap=2, ygap=2, zmin=0, colorscale=[[0, PALE], [1, GATHER]],
+        y=list(layers), xgap=2, ygap=2, zmin=0, colorscale=[[0, ZERO], [1, GATHER]],
         hovertemplate="%{y}, head %{x}: %{z:.3f}<extra></extra>",
     )  # fmt: skip
     drawn = go.Figure(shown)
