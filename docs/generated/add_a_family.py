@@ -68,7 +68,6 @@ FEED = {
     "mask_buffers": "class and buffer, where modules keep masks of their own",
     "n_special": "tokens in front that are no items, such as a class token",
     "causal": "the model's own mask",
-    "takes_sound": "the model hears sound",
     "companion": "config to the other tower's input, where only one is given",
     "crops_cache": "the cache can forget its last tokens",
     "shift_matters": "whether shifting all ids moves the output; none: unknown",

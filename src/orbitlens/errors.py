@@ -14,7 +14,7 @@ class CheckpointError(OrbitlensError):
 
 
 class UnknownFamilyError(CheckpointError):
-    """The checkpoint is sound, but no row of the family table describes it."""
+    """The checkpoint is sound, but no family describes it."""
 
 
 class InputError(OrbitlensError):

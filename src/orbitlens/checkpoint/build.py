@@ -5,7 +5,6 @@ been found in the file and whose every shape has been checked against the config
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from orbitlens.checkpoint.source import TensorSource
@@ -58,15 +57,12 @@ def _build(family: Family, settings: Settings, source: TensorSource) -> Architec
     if overrides is not None:
         layouts = tuple(layout_in_gguf(layout, overrides) for layout in family.stacks)
     stacks, flags = [], list(settings.get("_gguf.flags", ()))
-    for layout, original in zip(layouts, family.stacks, strict=True):
+    for layout in layouts:
         prefix = _prefix(layout, settings, source)
         if prefix is None:
             flags.append(f"no {layout.stack} in these files")
             continue
-        stack = _Builder(layout, settings, source, prefix).stack()
-        if overrides is not None:
-            stack = replace(stack, module_tensors=_as_in_modules(original, settings, stack))
-        stacks.append(stack)
+        stacks.append(_Builder(layout, settings, source, prefix).stack())
         flags += resolve(layout.flags, settings)
     if not stacks:
         name = _output_name(layouts[0], settings, _layer_numbers(layouts[0], settings)[0])
@@ -108,20 +104,6 @@ def _layer_numbers(layout: Layout, settings: Settings) -> Sequence[int]:
             "so there are no heads to read."
         )
     return range(n_layers) if numbers is None else numbers
-
-
-def _as_in_modules(
-    original: Layout, settings: Settings, stack: Stack
-) -> tuple[dict[str, str], ...]:
-    """Name the tensors that hooks look for as transformers does, where a file has other names."""
-    norm = resolve(original.output_norm, settings)
-    names = []
-    for spec in stack.layers:
-        roles = {"o": f"{_output_name(original, settings, spec.number)}.weight"}
-        if norm is not None:
-            roles["output_norm"] = f"{_layer_name(original, settings, spec.number)}.{norm}.weight"
-        names.append(roles)
-    return tuple(names)
 
 
 class _Builder:

@@ -82,7 +82,7 @@ def _existing(model: str) -> Path:
 
 def _from_hub(name: str) -> Path:
     from huggingface_hub import constants, snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    from huggingface_hub.errors import LocalEntryNotFoundError
 
     wanted = ["config.json", "*.safetensors", SAFETENSORS_INDEX]
     try:
@@ -94,13 +94,20 @@ def _from_hub(name: str) -> Path:
             "that name; the hub itself is switched off or out of reach. Fetch the model where "
             "there is a network (hf download), or give the path of a local folder."
         ) from error
-    # The bases are the errors of whichever HTTP library the hub uses: time-outs, proxies, ...
-    except (*HUB_ERRORS, *HfHubHTTPError.__bases__) as error:
+    except _hub_errors() as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise CheckpointError(
             f"{name}: there is no such file or folder here, and asking the hub failed ({reason}). "
             "Check the name and the connection, or give the path of a local folder."
         ) from error
+
+
+def _hub_errors() -> tuple[type[Exception], ...]:
+    """Return what asking the hub may raise, errors of whichever HTTP library it uses included."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    bases = (base for base in HfHubHTTPError.__bases__ if issubclass(base, Exception))
+    return (*HUB_ERRORS, *bases)
 
 
 def _open_folder(folder: Path, allow_pickle: bool) -> TensorSource:

@@ -123,7 +123,6 @@ class Stack:
     fading: float | None = None  # no softmax: scores weigh values, times this a token of distance
     refusal: str | None = None  # why heads cannot be read
     latent: LatentSpec | None = None
-    module_tensors: tuple[Mapping[str, str], ...] = ()  # `tensors` as modules name them (GGUF)
     position_offset: int = 0  # rows of the table of positions that no token uses (OPT, RoBERTa)
 
     @property

@@ -43,11 +43,6 @@ class Family:
     gguf: Mapping[str, Storage] = field(default_factory=dict)  # by GGUF's general.architecture
     is_own: bool = False  # its classes are orbitlens' own, not transformers'
 
-    @property
-    def takes_images(self) -> bool:
-        """Whether every model of the family reads images."""
-        return self.feed is not None and self.feed.takes_images
-
     def has_class(self, name: str) -> bool:
         """Say whether a class of transformers builds models of this family."""
         return any(

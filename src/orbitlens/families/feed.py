@@ -52,17 +52,11 @@ class Feed:
     mask_buffers: tuple[str, str] | None = None  # class and buffer, where a mask is kept there too
     n_special: int = 0  # tokens in front that are no items: class and distillation tokens
     causal: bool = True  # the model's own mask
-    takes_sound: bool = False
     companion: Callable[[Any], dict[str, Any]] | None = None  # config -> the other tower's input
     crops_cache: bool = True  # the cache can forget its last tokens; no window, no running state
     shift_matters: bool | None = None  # does shifting all ids move the output? None: unknown
     obstacle_encoding: str | None = None  # why the encoding cannot be removed
     obstacle_mask: str | None = None  # why the mask cannot be changed
-
-    @property
-    def takes_images(self) -> bool:
-        """Whether items are patches of images."""
-        return self.kind is Kind.IMAGE
 
 
 ROTARY_DECODER = Feed(shift_matters=False)

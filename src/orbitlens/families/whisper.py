@@ -49,7 +49,6 @@ FEED = replace(
     kind=Kind.SEQ2SEQ_DECODER,
     ids="decoder_position_ids",
     mask="decoder_attention_mask",
-    takes_sound=True,
     companion=_silence,
 )
 WHISPER = Family(

@@ -68,7 +68,7 @@ def layer_modules(model: Any, checkpoint: Checkpoint, stack: Stack) -> list[Laye
     names = {name for name, _ in model.named_modules()}
     hooks = FAMILIES[checkpoint.architecture.family].hooks
     layers = []
-    for tensors in stack.module_tensors or stack.tensors:
+    for tensors in stack.tensors:
         output = _module_name(tensors["o"], names, hooks)
         block = _block_name(output, hooks)
         norm = tensors.get("output_norm")

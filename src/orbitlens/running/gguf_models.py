@@ -4,6 +4,9 @@ Enters: nothing, or a checkpoint. Leaves: names of GGUF architectures. What it c
 still be scanned: reading weights needs no running model.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from orbitlens.checkpoint.opened import Checkpoint
 from orbitlens.errors import MissingPackageError
 from orbitlens.families.registry import GGUF_ARCHITECTURES
@@ -31,10 +34,21 @@ def runnable_gguf() -> frozenset[str]:
 
 def why_not_runnable(checkpoint: Checkpoint) -> str | None:
     """Say why transformers cannot build the model of a GGUF checkpoint; None where it can."""
-    architecture = getattr(checkpoint.source, "metadata", {}).get("general.architecture")
+    architecture = _metadata(checkpoint).get("general.architecture")
     if architecture is None or architecture in runnable_gguf():
         return None
     return (
         f"transformers does not build models of GGUF architecture {architecture!r}, so this file "
         f"can be scanned and not run. It builds: {', '.join(sorted(runnable_gguf()))}."
     )
+
+
+def has_tokenizer(checkpoint: Checkpoint) -> bool:
+    """Say whether a GGUF file holds a tokenizer; of any other checkpoint, only its folder knows."""
+    metadata = _metadata(checkpoint)
+    return not metadata or "tokenizer.ggml.model" in metadata
+
+
+def _metadata(checkpoint: Checkpoint) -> Mapping[str, Any]:
+    metadata: Mapping[str, Any] = getattr(checkpoint.source, "metadata", {})
+    return metadata

@@ -22,7 +22,7 @@ from orbitlens.families.feed import Feed
 from orbitlens.families.registry import feed_of
 from orbitlens.heads.head import Head
 from orbitlens.heads.layers import AttentionLayer, load_layer
-from orbitlens.running.gguf_models import why_not_runnable
+from orbitlens.running.gguf_models import has_tokenizer, why_not_runnable
 from orbitlens.running.info import display_name
 from orbitlens.running.loading import build_module, drawn_anew, fresh_module, load_tokenizer
 from orbitlens.running.neighbours import inside
@@ -92,6 +92,8 @@ class Model:
         """The tokenizer given or found beside the weights; None where there is none."""
         if self._given_tokenizer is not None or self.is_live:
             return self._given_tokenizer
+        if not has_tokenizer(self.checkpoint):
+            return None
         return load_tokenizer(self.checkpoint.path)
 
     @property
