@@ -5,15 +5,8 @@ import math
 import pytest
 import torch
 
-from orbitlens.tracing.directions import (
-    MASSIVE,
-    CosineSums,
-    MassiveSums,
-    PathSums,
-    centre,
-    directions,
-    log_spread,
-)
+from orbitlens.tracing.directions import CosineSums, PathSums, centre, directions, log_spread
+from orbitlens.tracing.massive import MASSIVE, MassiveSums
 
 
 def tokens(*shape, seed=0):

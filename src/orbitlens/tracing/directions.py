@@ -1,7 +1,7 @@
 """Directions: what the next layer sees of its tokens, and what every part of a block does to them.
 
-Enters: tokens before and after a step, and the parts the step is a sum of. Leaves: the mean cosine C
-over pairs of a context, S = ln(1 - C), and each part's share of the change of S (theory section 7):
+Enters: tokens before and after a step, and the parts of the step. Leaves: the mean cosine C over
+pairs of a context, S = ln(1 - C), and each part's share of the change of S (theory section 7):
 
     y_i = x_i / |x_i|   (behind a LayerNorm: after the mean coordinate is taken away)
     1 - C is half the mean squared distance between directions; S falls where tokens gather.
@@ -13,6 +13,7 @@ the step (Aumann and Shapley). Gauss points do the integral; sums over contexts 
 
 import math
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ PER_PANEL = 16  # Gauss points between two ends
 
 def _gauss_panels() -> tuple[tuple[float, ...], tuple[float, ...]]:
     points, weights = np.polynomial.legendre.leggauss(PER_PANEL)
-    panels = list(zip(ENDS, ENDS[1:], strict=False))
+    panels = list(pairwise(ENDS))
     nodes = [a + (b - a) * (u + 1) / 2 for a, b in panels for u in points]
     return tuple(nodes), tuple((b - a) * w / 2 for a, b in panels for w in weights)
 
@@ -60,6 +61,10 @@ class CosineSums:
         """Add the tokens of a batch."""
         self.cosines += _pair_cosines(directions(x.double()))
         self.n_pairs += x.shape[0] * x.shape[1] * (x.shape[1] - 1)
+
+    def merged(self, other: "CosineSums") -> "CosineSums":
+        """Return the sums of both."""
+        return CosineSums(self.cosines + other.cosines, self.n_pairs + other.n_pairs)
 
     @property
     def value(self) -> float:
@@ -111,6 +116,16 @@ class PathSums:
             self._cosines[node] += cosines
             self._slopes[node] += slopes
 
+    def merged(self, other: "PathSums") -> "PathSums":
+        """Return the sums of both."""
+        total = PathSums(self.n_parts)
+        total.before = self.before.merged(other.before)
+        total.after = self.after.merged(other.after)
+        total.alone = [a.merged(b) for a, b in zip(self.alone, other.alone, strict=True)]
+        total._cosines = self._cosines + other._cosines
+        total._slopes = self._slopes + other._slopes
+        return total
+
     @property
     def change(self) -> float:
         """The change of S by the whole step."""
@@ -146,55 +161,3 @@ def _slope(x: Contexts, parts: Parts) -> tuple[float, Float[Tensor, " part"]]:
     pull = 2 * (total - along * y) / lengths
     slopes = torch.einsum("pbtd,btd->p", parts, pull)
     return _pair_cosines(y), slopes
-
-
-# --- massive tokens --------------------------------------------------------------------------
-
-MASSIVE = 10.0  # times the median length of its context from which on a token is massive
-
-
-@dataclass(frozen=True, kw_only=True)
-class MassiveToken:
-    """A token far longer than its context: where it stands and how long it is."""
-
-    position: int
-    share: float  # of contexts in which the token at this position is massive
-    ratio: float  # its mean length over the median of its context
-
-
-class MassiveSums:
-    """Which positions hold massive tokens, over contexts."""
-
-    def __init__(self) -> None:
-        """Start from nothing."""
-        self.contexts = 0
-        self.counts: dict[int, int] = {}
-        self.ratios: dict[int, float] = {}
-
-    def add(self, x: Contexts) -> None:
-        """Add the tokens of a batch."""
-        ratios = massive_ratios(x)
-        self.contexts += x.shape[0]
-        for context, position in (ratios >= MASSIVE).nonzero().tolist():
-            self.counts[position] = self.counts.get(position, 0) + 1
-            ratio = ratios[context, position].item()
-            self.ratios[position] = self.ratios.get(position, 0.0) + ratio
-
-    @property
-    def tokens(self) -> tuple[MassiveToken, ...]:
-        """The positions that hold massive tokens, most frequent first."""
-        ordered = sorted(self.counts, key=lambda place: (-self.counts[place], place))
-        return tuple(
-            MassiveToken(
-                position=place,
-                share=self.counts[place] / self.contexts,
-                ratio=self.ratios[place] / self.counts[place],
-            )
-            for place in ordered
-        )
-
-
-def massive_ratios(x: Contexts) -> Float[Tensor, "batch tokens"]:
-    """Return each token's length over the median length of its context."""
-    lengths = torch.linalg.vector_norm(x.double(), dim=-1)
-    return lengths / lengths.median(dim=1, keepdim=True).values.clamp(min=1e-300)

@@ -24,6 +24,7 @@ from orbitlens.theory.ranks import (
     stable_rank,
 )
 from orbitlens.tracing.closures import ClosurePrediction, frozen_closure, plain_closure
+from orbitlens.tracing.direction_tally import DirectionTally
 from orbitlens.tracing.options import TraceOptions
 from orbitlens.tracing.patterns import attention_entropy, overlap, sharpness, sink_share
 from orbitlens.tracing.replay import (
@@ -136,7 +137,14 @@ def _layer(
             )
             for h, measured in enumerate(tally.head_changes)
         ),
+        directions=_all_that_ran(fitted, tally).reading(),
     )
+
+
+def _all_that_ran(fitted: LayerTally, judged: LayerTally) -> DirectionTally:
+    if fitted is judged:
+        return judged.directions
+    return fitted.directions.merged(judged.directions)
 
 
 class _Patterns:

@@ -12,6 +12,7 @@ from orbitlens.results.base import Result
 from orbitlens.results.html import HtmlTable
 from orbitlens.results.tidy import data_frame
 from orbitlens.running.info import Cost, ModelInfo
+from orbitlens.tracing.massive import MassiveToken
 from orbitlens.tracing.mechanism_result import Mechanisms
 
 if TYPE_CHECKING:
@@ -59,6 +60,35 @@ class NormTrace:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HeadDirections:
+    """What one head does to S = ln(1 - C), C the mean cosine of directions."""
+
+    share: float  # of what attention does, on the attributed tokens; shares add up
+    alone: float  # from the tokens to the tokens plus this head's part
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirectionTrace:
+    """Directions of the tokens of one layer (theory section 7): C and the changes of ln(1 - C).
+
+    Negative changes gather directions, positive ones spread them. Attention, MLP and norm add up to
+    the change from before the layer to after it.
+    """
+
+    cosine_before: float  # C of the tokens that enter
+    cosine_attention: float  # after attention
+    cosine_after: float  # of the tokens that leave
+    attention: float
+    mlp: float  # where the block is parallel, after attention
+    norm: float  # of norms on the stream itself
+    attributed: float  # by attention on the first tokens, those on which heads are told apart
+    heads: tuple[HeadDirections, ...]
+    rest: float  # share of biases
+    massive: tuple[MassiveToken, ...]  # tokens far longer than their context
+    cosine_without_massive: float  # of the tokens that enter, massive ones left out
+
+
+@dataclass(frozen=True, kw_only=True)
 class LayerTrace:
     """One layer."""
 
@@ -69,6 +99,7 @@ class LayerTrace:
     norm: NormTrace
     metrics: Mapping[str, float]
     heads: tuple[HeadTrace, ...]
+    directions: DirectionTrace
 
 
 @dataclass(frozen=True, kw_only=True)
