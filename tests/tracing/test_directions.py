@@ -1,12 +1,19 @@
 """Directions: mean cosine, its change, and the parts of that change."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
 
+from orbitlens.running.model import load
+from orbitlens.tracing.api import trace
 from orbitlens.tracing.directions import CosineSums, PathSums, centre, directions, log_spread
 from orbitlens.tracing.massive import MASSIVE, MassiveSums
+from orbitlens.tracing.options import TraceOptions
+
+QUICK = TraceOptions(closures=("plain",), closure="plain", n_kept=4096, flow_steps=1)
+SHARED_TEXT = Path(__file__).resolve().parents[3] / "shared" / "data" / "wikitext2_test.txt"
 
 
 def tokens(*shape, seed=0):
@@ -136,3 +143,78 @@ def test_massive_tokens_are_found_by_position_and_none_elsewhere():
     (token,) = planted.tokens
     assert (token.position, token.share) == (0, 1.0)
     assert token.ratio > MASSIVE
+
+
+# --- in a trace ------------------------------------------------------------------------------
+
+
+def ids(n_contexts=6, n_tokens=12):
+    rng = torch.Generator().manual_seed(0)
+    return torch.randint(3, 39, (n_contexts, n_tokens), generator=rng)
+
+
+@pytest.mark.parametrize("name", ["llama-grouped", "gpt2", "bert", "gptj", "gemma2", "olmo2"])
+def test_parts_of_a_block_add_up_to_its_change_and_heads_to_attention(model_folder, name):
+    traced = trace(load(model_folder(name)), ids(), options=QUICK)
+    for layer in traced.layers:
+        here = layer.directions
+        total = log_spread(here.cosine_after) - log_spread(here.cosine_before)
+        assert here.attention + here.mlp + here.norm == pytest.approx(total, abs=1e-10)
+        heads = sum(head.share for head in here.heads) + here.rest
+        assert heads == pytest.approx(here.attributed, abs=1e-10)
+        assert here.attributed == pytest.approx(here.attention, abs=1e-5)  # all tokens, here
+    for layer, following in zip(traced.layers, traced.layers[1:], strict=False):
+        after, before = layer.directions.cosine_after, following.directions.cosine_before
+        assert after == pytest.approx(before, abs=1e-6)
+
+
+def test_the_mean_cosine_is_that_of_the_models_own_states(model_folder):
+    model = load(model_folder("llama-grouped"))
+    traced = trace(model, ids(), options=QUICK)
+    with torch.no_grad():
+        states = model.module(ids(), output_hidden_states=True).hidden_states
+    for layer, state in zip(traced.layers, states, strict=False):
+        assert layer.directions.cosine_before == pytest.approx(slow_cosine(state), abs=1e-5)
+
+
+def test_a_planted_massive_token_is_reported_and_left_out(model_folder):
+    model = load(model_folder("llama-grouped"))
+    plain = trace(model, ids(), options=QUICK).layers[0].directions
+    planted_id = int(ids()[0, 0])
+    rows = ids()
+    rows[:, 0] = planted_id
+    rows[:, 1:][rows[:, 1:] == planted_id] = 40 - 1
+    reference = trace(model, rows[:, 1:], options=QUICK).layers[0].directions
+    with torch.no_grad():
+        model.module.get_input_embeddings().weight[planted_id] *= 1000
+    planted = trace(model, rows, options=QUICK).layers[0].directions
+    assert plain.massive == ()
+    assert [token.position for token in planted.massive] == [0]
+    assert planted.cosine_without_massive == pytest.approx(reference.cosine_before, abs=1e-6)
+
+
+def test_a_trace_tells_directions_in_a_table(model_folder):
+    traced = trace(load(model_folder("gpt2")), ids(), options=QUICK)
+    table = traced.to_pandas()
+    for column in ("layer", "part", "log_change", "raw_log_change", "predicted", "cosine_before",
+                   "cosine_after"):  # fmt: skip
+        assert column in table.columns
+    first = table[(table.layer == 0) & (table.part == "attention")].iloc[0]
+    assert first.log_change == traced.layers[0].directions.attention
+
+
+def test_a_real_decoder_gathers_directions_by_the_numbers_of_the_theory(shared_model):
+    if not SHARED_TEXT.exists():
+        pytest.skip(f"real data is not beside the checkout: {SHARED_TEXT}")
+    model = load(shared_model("stories260K-llama-hf"))
+    text = SHARED_TEXT.read_text(encoding="utf-8")[:40_000]
+    row = model.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"][:1024]
+    traced = trace(model, torch.tensor(row).view(-1, 128), options=QUICK)
+    measured = [layer.directions for layer in traced.layers]
+    attention = [-0.120, 0.000, -0.055, -0.140, -0.212]
+    mlps = [0.003, 0.006, 0.003, -0.020, -0.111]
+    assert [here.attention for here in measured] == pytest.approx(attention, abs=0.002)
+    assert [here.mlp for here in measured] == pytest.approx(mlps, abs=0.002)
+    assert "gathers directions in layers 0, 2–4" in traced.summary()
+    # Raw distances say the opposite: that is why directions come first.
+    assert all(layer.attention.measured_log_change > 0 for layer in traced.layers)

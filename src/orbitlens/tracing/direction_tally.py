@@ -4,6 +4,8 @@ Enters: `LayerStates`, batch after batch. Leaves: a `DirectionTrace`: the mean c
 after attention, MLP and norms, what each does to S = ln(1 - C), and what each head does to it.
 """
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -76,8 +78,8 @@ class DirectionTally:
         total.without_massive = self.without_massive.merged(other.without_massive)
         return total
 
-    def reading(self) -> DirectionTrace:
-        """Return what is read off the sums."""
+    def reading(self, judged: PathSums, predicted: Mapping[str, PathSums]) -> DirectionTrace:
+        """Return what is read off the sums, beside what closures predicted for `judged`."""
         spread = {name: sums.log_spread for name, sums in self.points.items() if sums.n_pairs}
         first, second = spread.get("normed"), spread.get("unnormed")
         norm, mlp = 0.0, spread["after"] - spread["attention"]
@@ -85,6 +87,9 @@ class DirectionTally:
             norm = (first - spread["attention"]) + (spread["after"] - second)
             mlp = second - first
         shares, alone = self.path.shares, self.path.effects_alone
+        sizes = predicted["itself"].mean_sizes
+        judged_shares = judged.shares
+        predicted_shares = {name: path.shares for name, path in predicted.items()}
         return DirectionTrace(
             cosine_before=self.points["before"].value,
             cosine_attention=self.points["attention"].value,
@@ -94,10 +99,18 @@ class DirectionTally:
             norm=norm,
             attributed=self.path.change,
             heads=tuple(
-                HeadDirections(share=share, alone=effect)
-                for share, effect in zip(shares[:-1], alone[:-1], strict=True)
+                HeadDirections(
+                    share=shares[h],
+                    alone=alone[h],
+                    size=sizes[h],
+                    judged=judged_shares[h],
+                    predicted={name: values[h] for name, values in predicted_shares.items()},
+                )
+                for h in range(self.layer.n_heads)
             ),
             rest=shares[-1],
+            predicted={name: path.change for name, path in predicted.items()},
+            judged=judged.change,
             massive=self.massive.tokens,
             cosine_without_massive=self.without_massive.value,
         )

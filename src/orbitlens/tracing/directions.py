@@ -94,11 +94,14 @@ class PathSums:
     before: CosineSums = field(default_factory=CosineSums)
     after: CosineSums = field(default_factory=CosineSums)
     alone: list[CosineSums] = field(default_factory=list)  # after one part alone
+    sizes: Tensor = field(init=False)  # sum over tokens of |part| / |x|, for each part
+    n_tokens: int = 0
     _cosines: Tensor = field(init=False)  # of pairs, at each node
     _slopes: Tensor = field(init=False)  # of the sum of cosines by each part, at each node
 
     def __post_init__(self) -> None:
         """Start from nothing."""
+        self.sizes = torch.zeros(self.n_parts, dtype=torch.float64)
         self._cosines = torch.zeros(N_NODES, dtype=torch.float64)
         self._slopes = torch.zeros(N_NODES, self.n_parts, dtype=torch.float64)
         self.alone = [CosineSums() for _ in range(self.n_parts)]
@@ -107,6 +110,9 @@ class PathSums:
         """Add the tokens of a batch and the parts of what is added to them."""
         start, pieces = x.double(), parts.double()
         step = pieces.sum(dim=0)
+        lengths = torch.linalg.vector_norm(start, dim=-1).clamp(min=1e-300)
+        self.sizes += (torch.linalg.vector_norm(pieces, dim=-1) / lengths).sum(dim=(1, 2))
+        self.n_tokens += lengths.numel()
         self.before.add(start)
         self.after.add(start + step)
         for part, sums in zip(pieces, self.alone, strict=True):
@@ -122,6 +128,8 @@ class PathSums:
         total.before = self.before.merged(other.before)
         total.after = self.after.merged(other.after)
         total.alone = [a.merged(b) for a, b in zip(self.alone, other.alone, strict=True)]
+        total.sizes = self.sizes + other.sizes
+        total.n_tokens = self.n_tokens + other.n_tokens
         total._cosines = self._cosines + other._cosines
         total._slopes = self._slopes + other._slopes
         return total
@@ -137,6 +145,11 @@ class PathSums:
         weights = torch.tensor(WEIGHTS, dtype=torch.float64)
         slopes = -self._slopes / (self.before.n_pairs - self._cosines)[:, None]
         return (weights @ slopes).tolist()
+
+    @property
+    def mean_sizes(self) -> list[float]:
+        """Mean length of each part over that of its token."""
+        return (self.sizes / max(self.n_tokens, 1)).tolist()
 
     @property
     def effects_alone(self) -> list[float]:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     import pandas
 
 
+DEFAULT_CLOSURE = "three-points"  # for directions, the one that "predicted" means
+
+
 @dataclass(frozen=True, kw_only=True)
 class HeadTrace:
     """One head: what it alone does to pair distances, and how sharp it is."""
@@ -65,6 +68,9 @@ class HeadDirections:
 
     share: float  # of what attention does, on the attributed tokens; shares add up
     alone: float  # from the tokens to the tokens plus this head's part
+    size: float  # mean length of its part over that of its token, on the text that was fitted on
+    predicted: Mapping[str, float]  # share by each closure, from the text that was fitted on
+    judged: float  # share measured on the contexts that predictions are judged on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +90,8 @@ class DirectionTrace:
     attributed: float  # by attention on the first tokens, those on which heads are told apart
     heads: tuple[HeadDirections, ...]
     rest: float  # share of biases
+    predicted: Mapping[str, float]  # change by attention, by closure
+    judged: float  # change by attention on the contexts that predictions are judged on
     massive: tuple[MassiveToken, ...]  # tokens far longer than their context
     cosine_without_massive: float  # of the tokens that enter, massive ones left out
 
@@ -136,6 +144,24 @@ class AgreementReport:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DirectionAgreement:
+    """How well one closure predicts what attention does to directions."""
+
+    layers: Agreement
+    heads: Agreement
+    clear_heads: Agreement  # those whose measured share is beyond 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirectionReport:
+    """Closures for directions, with the ceiling ("itself") and what a constant guess gets."""
+
+    per_closure: Mapping[str, DirectionAgreement]
+    majority_sign: float | None  # share of the commoner sign among clear heads
+    by_size: float | None  # correlation over heads with minus the size of the head's output
+
+
+@dataclass(frozen=True, kw_only=True)
 class SelfCheck:
     """What guards the measurement."""
 
@@ -169,7 +195,8 @@ class Trace(Result):
     n_contexts: int
     context: int
     layers: tuple[LayerTrace, ...]
-    agreement: AgreementReport
+    agreement: AgreementReport  # of raw distances
+    direction_agreement: DirectionReport
     replay: tuple[ReplayTrace, ...]
     energy: Mapping[str, str]  # by stack: the course of the interaction energy over depth
     twin: "Trace | None"

@@ -7,7 +7,7 @@ from orbitlens.draw.figure import INK, ZERO
 from orbitlens.results.html import HtmlTable
 from orbitlens.results.plotting import GATHER, SPREAD
 from orbitlens.tracing.mechanism_result import Mechanisms
-from orbitlens.tracing.trace_result import Agreement, HeadTrace, LayerTrace, Trace
+from orbitlens.tracing.trace_result import DEFAULT_CLOSURE, Agreement, HeadTrace, LayerTrace, Trace
 
 CHANGE = "ln of the change of squared pair distance by attention"
 CURVES = (
@@ -55,10 +55,13 @@ def _direction_columns(layer: LayerTrace, part: str) -> dict[str, object]:
     here = layer.directions
     changes = {"attention": here.attention, "mlp": here.mlp, "norm": here.norm}
     shares = {f"head {k}": head.share for k, head in enumerate(here.heads)}
+    predicted = {f"head {k}": h.predicted[DEFAULT_CLOSURE] for k, h in enumerate(here.heads)}
+    predicted["attention"] = here.predicted[DEFAULT_CLOSURE]
     ends = {"attention": (here.cosine_before, here.cosine_attention)}
     before, after = ends.get(part, (None, None))
     return {
         "log_change": {**changes, **shares}[part],
+        "predicted": predicted.get(part),
         "raw_log_change": _parts(layer)[part]["measured_log_change"],
         "cosine_before": before if before is not None else here.cosine_before,
         "cosine_after": after if after is not None else here.cosine_after,
@@ -83,7 +86,7 @@ def _closures(closures: Mapping[str, float]) -> dict[str, object]:
 
 def _ordered(row: dict[str, object]) -> dict[str, object]:
     """Return a row whose first columns are those that every part shares."""
-    first = ("stack", "layer", "part", "log_change", "cosine_before", "cosine_after",
+    first = ("stack", "layer", "part", "log_change", "predicted", "cosine_before", "cosine_after",
              "raw_log_change", "measured_log_change", "twin_measured_log_change",
              "predicted_log_change", "simulated_log_change")  # fmt: skip
     return {name: row.get(name) for name in first} | row
