@@ -259,7 +259,7 @@ def test_a_rotary_decoder_is_predicted_on_another_text(shared_model):
     assert best.sharpness.pearson > 0.9
     plain = found.agreement.per_closure["plain"]
     assert plain.layers.mean_error > best.layers.mean_error
-    assert "spreads tokens in every layer" in depth_sentences(found.layers)[0]
+    assert "spreads raw distances in every layer" in depth_sentences(found.layers)[0]
 
 
 def test_an_untrained_twin_does_less(shared_model):
