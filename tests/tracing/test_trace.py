@@ -75,7 +75,7 @@ def test_every_kind_of_model_is_traced(tiny, name):
     assert found.agreement.held_out
     text = json.dumps(found.to_json(), allow_nan=False)
     assert set(json.loads(text)["layers"][0]) == {
-        "layer", "stack", "attention", "mlp", "norm", "metrics", "heads",
+        "layer", "stack", "attention", "mlp", "norm", "metrics", "heads", "directions",
     }  # fmt: skip
 
 
