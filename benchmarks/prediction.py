@@ -35,9 +35,10 @@ import itertools
 import torch
 
 from orbitlens._types import Tokens
-from orbitlens.flows.integrate import SimulationOptions, simulate
+from orbitlens.flows.certify import half_space_rate
+from orbitlens.flows.integrate import IntegrateOptions, integrate_flow
 from orbitlens.flows.outcome import Fate, fate
-from orbitlens.flows.predict import Prediction, Source, half_space_rate, heads_of, predict
+from orbitlens.flows.predict import Prediction, Source, heads_of, predict
 from orbitlens.flows.setup import Setup, build
 from orbitlens.flows.system import Mask, System
 from orbitlens.theory.maps import HeadMaps
@@ -53,7 +54,7 @@ SETTINGS = {
 LONG = 30.0  # time of a run that no certificate speaks of
 LONGEST = 5e4  # time at which a cloud that has not made up its mind is given up
 GROWN = math.log(1e6)
-OPTIONS = SimulationOptions(rtol=1e-6, n_saved=17, max_steps=1500)
+OPTIONS = IntegrateOptions(rtol=1e-6, n_saved=17, max_steps=1500)
 CERTIFIED_OPTIONS = replace(OPTIONS, max_steps=20_000)  # what is proved is given more time
 BINS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
@@ -133,7 +134,7 @@ def run(system: System, tokens: Tokens, prediction: Prediction) -> tuple[Fate, b
     if prediction.source is Source.CERTIFICATE:
         until, options = certified_time(system, tokens, prediction), CERTIFIED_OPTIONS
     while True:
-        found = simulate(system, tokens, until=until, options=options)
+        found = integrate_flow(system, tokens, until=until, options=options)
         seen = fate(found)
         cut = found.status is Status.STEP_LIMIT
         decided = not prediction.why.startswith("T2") or seen is not Fate.MIXED

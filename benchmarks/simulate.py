@@ -31,7 +31,8 @@ from scipy.integrate import solve_ivp
 
 from orbitlens.flows.ensemble import simulate_ensemble
 from orbitlens.flows.fields import AttentionField
-from orbitlens.flows.integrate import SWITCHED, SimulationOptions, simulate
+from orbitlens.flows.integrate import EVENTS, IntegrateOptions, integrate_flow
+from orbitlens.flows.steps import Stop
 from orbitlens.flows.system import Geometry, Mask, System, system_of_maps
 from orbitlens.heads.rotary import Pairing, RotarySpec
 
@@ -220,16 +221,16 @@ def our_system(problem: Problem, a: Arrays, beta: float) -> System:
 def ours(problem: Problem, a: Arrays, rtol: float) -> Callable[[], np.ndarray]:
     x = torch.from_numpy(a["x"].astype(np.float64))
     rtol = max(rtol, 1e-6) if problem.single else rtol
-    options = SimulationOptions(rtol=rtol, n_saved=2, single=problem.single)
+    options = IntegrateOptions(rtol=rtol, n_saved=2, single=problem.single)
     systems = [our_system(problem, a, beta) for beta in a["beta"]]
     if problem.n_systems > 1:
         run = lambda: simulate_ensemble(systems, x, until=problem.until, options=options)  # noqa: E731
         return lambda: run().unit_tokens.numpy()
 
     def solve() -> np.ndarray:
-        found = simulate(systems[0], x[0], until=problem.until, options=options)
-        if any(event.what == SWITCHED for event in found.events):
-            sys.exit(f"{problem.name}: {SWITCHED}; the peers cannot follow")
+        found = integrate_flow(systems[0], x[0], until=problem.until, options=options)
+        if any(event.what == EVENTS[Stop.RAN_AWAY] for event in found.events):
+            sys.exit(f"{problem.name}: {EVENTS[Stop.RAN_AWAY]}; the peers cannot follow")
         return found.unit_tokens[-1][None].numpy()
 
     return solve

@@ -20,7 +20,7 @@ from _timing import machine, time_in_turns
 from orbitlens.flows.ensemble import simulate_ensemble
 from orbitlens.flows.examples import example_system
 from orbitlens.flows.fields import AttentionField
-from orbitlens.flows.integrate import SimulationOptions
+from orbitlens.flows.integrate import IntegrateOptions
 from orbitlens.flows.system import Geometry, Mask, System
 
 TOKENS = (64, 256, 1024, 4096, 16384)
@@ -68,7 +68,7 @@ def ensemble_seconds(n_systems: int) -> float:
     system = replace(example_system("aligned", d_model=3), geometry=Geometry.SPHERE, beta=4.0)
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randn(n_systems, 64, 3, dtype=torch.float64, generator=generator)
-    options = SimulationOptions(rtol=1e-6)
+    options = IntegrateOptions(rtol=1e-6)
 
     def run() -> object:
         return simulate_ensemble([system] * n_systems, tokens, until=10.0, options=options)

@@ -16,7 +16,7 @@ from orbitlens import ScanOptions, load_checkpoint, scan
 from orbitlens.cli.demo import write_demo_model
 from orbitlens.draw.film_file import write_film
 from orbitlens.flows.film import flow_film
-from orbitlens.flows.integrate import simulate
+from orbitlens.flows.integrate import integrate_flow
 from orbitlens.flows.picture import flow_picture
 from orbitlens.flows.setup import Setup, build
 from orbitlens.flows.system import Geometry
@@ -85,7 +85,7 @@ def flow_picture_file(file: Path) -> None:
     """Draw tokens on the sphere gathering in clusters: `orbitlens simulate --plot`."""
     setup = Setup(geometry=Geometry.SPHERE, beta=9.0, n_tokens=48, until=12.0)
     system, tokens = build(setup)
-    trajectory = simulate(system, tokens, until=setup.until)
+    trajectory = integrate_flow(system, tokens, until=setup.until)
     title = "48 tokens on the sphere, W = V = I, β = 9"
     write_film(flow_film(flow_picture(trajectory, title=title, system=system)), file)
 

@@ -21,7 +21,6 @@ def trajectory(tokens, *, log_scale=None, status=Status.FINISHED):
         n_clusters=1,
         n_evaluations=1,
         n_steps=n_steps,
-        error_estimate=0.0,
         events=(),
     )
 

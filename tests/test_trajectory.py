@@ -19,7 +19,6 @@ def trajectory(**changes):
         "n_clusters": 1,
         "n_evaluations": 12,
         "n_steps": 1,
-        "error_estimate": 1e-6,
         "events": (),
     }
     return Trajectory(**(fields | changes))
@@ -44,14 +43,14 @@ def test_a_coordinate_of_zero_stays_zero_at_any_scale():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({}, "ran to t = 2.5; tokens neither ran away nor came to rest"),
+        ({}, "ran to t = 2.5; tokens neither ran away nor settled"),
         (
             {"status": Status.DIVERGED, "status_time": 1.25},
             "tokens ran away: they left every bounded region at t = 1.25",
         ),
         (
             {"status": Status.CONVERGED, "status_time": 0.5},
-            "all tokens came to rest at one point at t = 0.5",
+            "all tokens settled at one point at t = 0.5",
         ),
         (
             {"status": Status.COLLAPSED, "status_time": 0.5, "n_clusters": 3},

@@ -38,9 +38,9 @@ class Status(StrEnum):
 
 
 ENDINGS = {
-    Status.FINISHED: "ran to t = {until:g}; tokens neither ran away nor came to rest",
+    Status.FINISHED: "ran to t = {until:g}; tokens neither ran away nor settled",
     Status.DIVERGED: "tokens ran away: they left every bounded region at t = {time:.4g}",
-    Status.CONVERGED: "all tokens came to rest at one point at t = {time:.4g}",
+    Status.CONVERGED: "all tokens settled at one point at t = {time:.4g}",
     Status.COLLAPSED: "tokens collapsed to {clusters} clusters at t = {time:.4g}",
     Status.STEP_LIMIT: "stopped at t = {time:.4g} by the limit on steps: ask for more steps, a "
     "looser tolerance or a shorter time",
@@ -69,7 +69,6 @@ class Trajectory(Result):
     n_clusters: int  # at the end
     n_evaluations: int
     n_steps: int
-    error_estimate: float  # sum of the steps' local error estimates, relative to the tolerance
     events: tuple[Event, ...]
 
     @property

@@ -14,7 +14,7 @@ from orbitlens.errors import InputError
 from orbitlens.families.architecture import Pairing, RotarySpec
 from orbitlens.flows.closure import simulate_closure
 from orbitlens.flows.examples import example_system
-from orbitlens.flows.integrate import SimulationOptions, simulate
+from orbitlens.flows.integrate import IntegrateOptions, integrate_flow
 from orbitlens.flows.system import Geometry, Mask, system_of_maps
 from slow_flow import normal, random_system, seeded
 
@@ -113,8 +113,8 @@ def test_many_tokens_follow_the_closure(sign):
     closure = simulate_closure(system, mean, EYE, until=0.5, n_saved=2)
 
     def errors(k):
-        found = simulate(
-            system, gaussian_grid(k, mean), until=0.5, options=SimulationOptions(rtol=1e-4)
+        found = integrate_flow(
+            system, gaussian_grid(k, mean), until=0.5, options=IntegrateOptions(rtol=1e-4)
         ).final
         return (
             relative(covariance_of(found), closure.covariances[-1], EYE),
@@ -142,7 +142,7 @@ def test_the_rotary_closure_is_what_turned_tokens_do_at_small_scores(sign):
         rotary=spec,
         b_q=torch.tensor([[1.0, -0.6]], dtype=torch.float64),
     )
-    final = simulate(system, tokens, until=0.5, options=SimulationOptions(rtol=1e-4)).final
+    final = integrate_flow(system, tokens, until=0.5, options=IntegrateOptions(rtol=1e-4)).final
     turned = simulate_closure(system, mean, EYE, until=0.5, n_context=n)
     plain = simulate_closure(replace(system, rotary=None), mean, EYE, until=0.5)
     assert relative(covariance_of(final), turned.covariances[-1], EYE) < 0.04

@@ -24,7 +24,7 @@ from orbitlens.flows.examples import (
     random_antisymmetric,
     random_definite,
 )
-from orbitlens.flows.integrate import Method, SimulationOptions, simulate
+from orbitlens.flows.integrate import IntegrateOptions, Method, integrate_flow
 from orbitlens.flows.outcome import Fate
 from orbitlens.flows.system import Geometry, Mask, system_of_maps
 from orbitlens.trajectory import Status
@@ -39,7 +39,7 @@ def unchecked_shapes():
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
-TIGHT = SimulationOptions(rtol=1e-9)
+TIGHT = IntegrateOptions(rtol=1e-9)
 ROUNDING = 1e-6  # of what a theorem compares, at that tolerance
 
 
@@ -51,7 +51,7 @@ def test_an_ensemble_is_its_members_run_one_by_one():
     x = normal(seeded(0), 8, 10, 3)
     together = simulate_ensemble(systems, x, until=3.0, n_threads=3)
     for k, system in enumerate(systems):
-        alone = simulate(system, x[k], until=3.0, options=SimulationOptions(n_saved=3))
+        alone = integrate_flow(system, x[k], until=3.0, options=IntegrateOptions(n_saved=3))
         assert torch.equal(alone.unit_tokens[-1], together.unit_tokens[k])
         assert alone.log_scale[-1] == together.log_scale[k]
         assert alone.n_evaluations == together.n_evaluations[k]
@@ -82,7 +82,7 @@ def test_options_and_statuses_are_passed_on():
     found = simulate_ensemble(systems, x, until=30.0)
     assert found.statuses[0] is Status.DIVERGED
     assert found.fates[0] is Fate.DIVERGING
-    fixed = SimulationOptions(method=Method.EULER, step=0.5)
+    fixed = IntegrateOptions(method=Method.EULER, step=0.5)
     assert simulate_ensemble(systems, x, until=1.0, options=fixed).n_evaluations.tolist() == [2, 2]
 
 
@@ -244,7 +244,7 @@ def test_t2_needs_a_symmetric_alignment():
     x = normal(seeded(3), 60, 6, 3)
     found = energies(legs(systems, x, 1.0), metrics)
     assert (found.diff(dim=0) > ROUNDING * found[:-1]).any(dim=0).sum() >= 3
-    fates = simulate_ensemble(systems, x, until=100.0, options=SimulationOptions(max_steps=2000))
+    fates = simulate_ensemble(systems, x, until=100.0, options=IntegrateOptions(max_steps=2000))
     assert fates.fates.count(Fate.CONVERGING) < 55
 
 

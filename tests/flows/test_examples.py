@@ -14,7 +14,7 @@ from orbitlens.flows.examples import (
     random_antisymmetric,
     random_definite,
 )
-from orbitlens.flows.integrate import simulate
+from orbitlens.flows.integrate import integrate_flow
 from orbitlens.flows.predict import heads_of
 from orbitlens.flows.setup import POSITIONS, Setup, build
 from orbitlens.flows.system import Geometry, Mask
@@ -100,7 +100,7 @@ def test_every_example_is_seeded_and_runs(name):
         again = example_system(name, d_model=d, seed=4)
         assert torch.equal(system.w_q, again.w_q)
         assert torch.equal(system.w_o, again.w_o)
-        found = simulate(system, normal(seeded(1), 6, d), until=1.0)
+        found = integrate_flow(system, normal(seeded(1), 6, d), until=1.0)
         assert torch.isfinite(found.unit_tokens).all()
     assert EXAMPLES[name].what
 
@@ -123,7 +123,7 @@ def test_a_setup_builds_every_encoding(position):
     assert system.reinjected == (position == "reinjected")
     assert (system.rotary is not None) == (position == "rotary")
     assert (system.alibi_slopes is not None) == (position == "alibi")
-    simulate(system, tokens, until=0.5)
+    integrate_flow(system, tokens, until=0.5)
 
 
 @pytest.mark.parametrize("d", [4, 8])

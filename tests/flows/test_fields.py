@@ -17,10 +17,10 @@ import torch.nn.functional as F
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.errors import InputError
 from orbitlens.families.architecture import Pairing, Position
-from orbitlens.flows import kernel
-from orbitlens.flows.compiled import kernel_system
+from orbitlens.flows._fast import attention as compiled
+from orbitlens.flows._fast.arrays import system_arrays
 from orbitlens.flows.fields import AttentionField, discrete_layer, make_field
-from orbitlens.flows.integrate import simulate
+from orbitlens.flows.integrate import integrate_flow
 from orbitlens.flows.mixing import visible_tokens
 from orbitlens.flows.system import (
     Geometry,
@@ -57,17 +57,17 @@ def torch_field(system, x):
 
 
 def compiled_field(system, x):
-    arrays = kernel_system(system, len(x))
+    arrays = system_arrays(system, len(x))
     out = np.empty(x.size)
-    work = kernel._workspace(arrays, len(x))
-    kernel.rate(arrays, x.ravel().copy(), False, len(x), out, work)
+    work = compiled.workspace(arrays, len(x))
+    compiled.rate(arrays, x.ravel().copy(), False, len(x), out, work)
     return out.reshape(x.shape)
 
 
 def compiled_attention(system, x, log_scale):
-    arrays = kernel_system(system, len(x))
+    arrays = system_arrays(system, len(x))
     out = np.empty_like(x)
-    kernel.attention(arrays, x, log_scale, out, kernel._workspace(arrays, len(x)))
+    compiled.attention(arrays, x, log_scale, out, compiled.workspace(arrays, len(x)))
     return out
 
 
@@ -121,7 +121,8 @@ def test_wide_heads_are_the_definition(mask, encoding):
             assert deviation(field(torch.from_numpy(x)).numpy(), expected) < ROUNDING
             single = make_field(system, n, compiled=True, dtype=torch.float32)
             wrong = deviation(single(torch.from_numpy(x)).numpy(), expected)
-            assert 1e-10 < wrong < 1e-5
+            # Biases of 75 are rounded to 4e-6 in float32.
+            assert 1e-10 < wrong < (2e-5 if encoding == "alibi" else 1e-5)
             if encoding.startswith("rotary"):
                 other = replace(system, rotary=replace(system.rotary, base=30.0))
                 turned = make_field(other, n, compiled=True)(torch.from_numpy(x)).numpy()
@@ -267,7 +268,7 @@ def test_permuted_tokens_flow_the_same_unless_positions_count():
 def test_a_geometry_is_the_small_step_limit_of_its_layer(geometry, encoding):
     """Tokens after many layers of size h are where the flow is, up to a multiple of h."""
     system, tokens = random_system(11, encoding=encoding, geometry=geometry)
-    flowed = simulate(system, tokens, until=0.5).final
+    flowed = integrate_flow(system, tokens, until=0.5).final
     gaps = []
     for n_layers in (64, 128, 256):
         x = torch.from_numpy(slow_start(system, tokens))

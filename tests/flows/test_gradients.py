@@ -8,7 +8,7 @@ import torch
 from orbitlens.errors import InputError
 from orbitlens.flows.examples import example_system
 from orbitlens.flows.gradients import simulate_with_gradients
-from orbitlens.flows.integrate import SimulationOptions, simulate
+from orbitlens.flows.integrate import IntegrateOptions, integrate_flow
 from orbitlens.flows.system import Geometry, Mask
 
 SETTINGS = {
@@ -51,7 +51,7 @@ def test_gradients_equal_central_differences(name):
 
 def test_the_value_is_that_of_the_plain_simulation():
     system, x = example_system("nd", d_model=3), drawn(6, 3, seed=1)
-    plain = simulate(system, x, until=2.0, options=SimulationOptions(rtol=1e-10)).final
+    plain = integrate_flow(system, x, until=2.0, options=IntegrateOptions(rtol=1e-10)).final
     assert torch.allclose(simulate_with_gradients(system, x, until=2.0), plain, atol=1e-7)
 
 

@@ -14,7 +14,7 @@ import torch
 from scipy.integrate import quad
 from scipy.spatial import ConvexHull
 
-from orbitlens.flows.integrate import SimulationOptions, simulate
+from orbitlens.flows.integrate import IntegrateOptions, integrate_flow
 from orbitlens.flows.outcome import count_clusters
 from orbitlens.flows.system import Geometry, Mask, system_of_maps
 from orbitlens.theory.clouds import interaction_energy, mean_cosine
@@ -32,7 +32,7 @@ def sphere(d, beta):
 
 
 def run(system, tokens, until, **options):
-    return simulate(system, tokens, until=until, options=SimulationOptions(**options))
+    return integrate_flow(system, tokens, until=until, options=IntegrateOptions(**options))
 
 
 def pattern(trajectory):

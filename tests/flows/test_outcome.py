@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from orbitlens.flows.charts import RUNAWAY
 from orbitlens.flows.examples import example_system
-from orbitlens.flows.integrate import STUCK, Method, SimulationOptions, simulate
+from orbitlens.flows.integrate import EVENTS, IntegrateOptions, Method, integrate_flow
 from orbitlens.flows.outcome import (
     CLUSTER,
-    ESCAPE,
     Fate,
     cluster_labels,
     count_clusters,
@@ -18,6 +18,7 @@ from orbitlens.flows.outcome import (
     fate,
     log_sizes,
 )
+from orbitlens.flows.steps import Stop
 from orbitlens.flows.system import Geometry, system_of_maps
 from orbitlens.trajectory import Status
 from slow_flow import normal, random_system, seeded
@@ -27,7 +28,7 @@ BOTH = pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "scip
 
 
 def run(system, tokens, until, **options):
-    return simulate(system, tokens, until=until, options=SimulationOptions(**options))
+    return integrate_flow(system, tokens, until=until, options=IntegrateOptions(**options))
 
 
 def path(*moments, log_scale=None):
@@ -85,7 +86,7 @@ def test_a_cloud_is_said_to_run_away_when_it_has_grown_a_millionfold():
 
 def test_growth_counts_the_scale():
     start = [[1.0, 0.0], [0.0, 1.0]]
-    grown = ESCAPE + 0.1
+    grown = RUNAWAY + 0.1
     end = describe_end(Geometry.FREE, *path(start, start, start, log_scale=[0.0, 5.0, grown]))
     assert (end.status, end.time) == (Status.DIVERGED, 2.0)
 
@@ -215,7 +216,7 @@ def test_a_blow_up_in_finite_time_is_divergence(compiled):
     found = run(system, one, 1.0, compiled=compiled)
     assert found.status is Status.DIVERGED
     assert found.status_time == pytest.approx(0.2193839343955 / 2, rel=1e-5)
-    assert [event.what for event in found.events] == [STUCK]
+    assert [event.what for event in found.events] == [EVENTS[Stop.STUCK]]
     assert torch.isfinite(found.tokens).all()
 
 

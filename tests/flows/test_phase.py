@@ -18,7 +18,7 @@ from orbitlens import files
 from orbitlens.cli.app import app
 from orbitlens.errors import InputError
 from orbitlens.flows import phase
-from orbitlens.flows.integrate import SimulationOptions, simulate
+from orbitlens.flows.integrate import IntegrateOptions, integrate_flow
 from orbitlens.flows.outcome import Fate, fate
 from orbitlens.flows.phase import SWEPT, Axis, Sweep, run_cell, run_sweep
 from orbitlens.flows.setup import Setup, build
@@ -85,8 +85,8 @@ def test_a_cell_is_the_mean_over_its_seeds():
     fates, clusters = [], []
     for seed in range(7, 11):
         system, tokens = build(replace(setup, seed=seed))
-        options = SimulationOptions(rtol=setup.rtol, n_saved=9)
-        found = simulate(system, tokens, until=setup.until, options=options)
+        options = IntegrateOptions(rtol=setup.rtol, n_saved=9)
+        found = integrate_flow(system, tokens, until=setup.until, options=options)
         fates.append(fate(found))
         clusters.append(found.n_clusters)
     assert cell["diverging"] == fates.count(Fate.DIVERGING) / 4

@@ -10,10 +10,11 @@ import jaxtyping
 import pytest
 import torch
 
+from orbitlens.flows.certify import half_space_rate
 from orbitlens.flows.examples import example_system
-from orbitlens.flows.integrate import SimulationOptions, simulate
+from orbitlens.flows.integrate import IntegrateOptions, integrate_flow
 from orbitlens.flows.outcome import Fate, fate
-from orbitlens.flows.predict import Source, half_space_rate, heads_of, predict
+from orbitlens.flows.predict import Source, heads_of, predict
 from orbitlens.flows.system import Geometry, Mask, system_of_maps
 from orbitlens.theory.maps import HeadMaps
 from slow_flow import ENCODINGS, normal, random_system, seeded
@@ -91,15 +92,15 @@ def test_a_certificate_of_the_whole_cloud_comes_true(name, mask):
         assert prediction.why.startswith("T2")
         assert prediction.fate is (Fate.DIVERGING if name == "symmetric-pd" else Fate.CONVERGING)
         until = 30.0 if prediction.fate is Fate.DIVERGING else 400.0  # convergence is slow
-        assert fate(simulate(system, x, until=until)) is prediction.fate
+        assert fate(integrate_flow(system, x, until=until)) is prediction.fate
 
 
 def test_convergence_by_t2_needs_a_long_run():
     """Like t^(-1/2): a short run has not halved the cloud, and its fate is mixed."""
     system, x = example_system("anti-aligned", d_model=2), 0.3 * tokens(1, d=2)
     assert predict(system, x).fate is Fate.CONVERGING
-    assert fate(simulate(system, x, until=2.0)) is Fate.MIXED
-    assert fate(simulate(system, x, until=200.0)) is Fate.CONVERGING
+    assert fate(integrate_flow(system, x, until=2.0)) is Fate.MIXED
+    assert fate(integrate_flow(system, x, until=200.0)) is Fate.CONVERGING
 
 
 # --- when a certificate is issued ------------------------------------------------------------
@@ -208,15 +209,19 @@ def test_a_bias_makes_the_cloud_end_elsewhere():
     """Visibly: with a drift the anti-aligned cloud does not converge to 0."""
     system, x = example_system("anti-aligned", d_model=2), 0.2 * tokens(4, d=2)
     pushed = replace(system, drift=torch.tensor([2.0, 0.0], dtype=torch.float64))
-    assert fate(simulate(pushed, x, until=100.0)) is not Fate.CONVERGING
+    assert fate(integrate_flow(pushed, x, until=100.0)) is not Fate.CONVERGING
 
 
 def test_signs_alone_are_an_indication_that_can_fail(unchecked_shapes):
     sources = {predict(example_system(name), tokens(0)).source for name in ("pd", "hd", "nd")}
     assert sources == {Source.INDICATION}
-    options = SimulationOptions(max_steps=2000)
+    options = IntegrateOptions(max_steps=2000)
     fates = [
-        fate(simulate(example_system("nd", seed=seed), tokens(seed), until=200.0, options=options))
+        fate(
+            integrate_flow(
+                example_system("nd", seed=seed), tokens(seed), until=200.0, options=options
+            )
+        )
         for seed in range(40)
     ]
     assert 0 < sum(found is not Fate.CONVERGING for found in fates) < 20

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import orbitlens
 from orbitlens.cli.app import app
 from orbitlens.errors import InputError, MissingPackageError, OrbitlensError
-from orbitlens.flows.integrate import simulate
+from orbitlens.flows.integrate import integrate_flow
 from orbitlens.flows.setup import Setup, build
 from orbitlens.flows.system import system_of_heads
 from orbitlens.reporting import export
@@ -141,7 +141,7 @@ def results(model_folder):
         "audit": orbitlens.audit(
             model, ids, options=orbitlens.AuditOptions(permutations=2, slices=False)
         ),
-        "trajectory": simulate(system, start, until=1.0),
+        "trajectory": integrate_flow(system, start, until=1.0),
     }
 
 

@@ -85,7 +85,6 @@ def a_trajectory(d_model=3, **changes):
         "n_clusters": 4,
         "n_evaluations": 20,
         "n_steps": 4,
-        "error_estimate": 1e-6,
         "events": (Event(time=1.0, what="left"),),
     }
     return Trajectory(**(values | changes))

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from orbitlens._types import Covariance, ModelVector
 from orbitlens.errors import InputError
-from orbitlens.flows.charts import Vector
+from orbitlens.flows.steps import Vector
 from orbitlens.flows.system import Geometry, Mask, System
 from orbitlens.heads.rotary import mean_rotation, resolve_rotary
 

@@ -1,4 +1,4 @@
-"""Clusters: tokens linked by gaps shorter than a radius, by a compiled flood.
+"""Clusters: the connected components of tokens linked by gaps shorter than a radius.
 
 Enters: points. Leaves: a label for each.
 """
@@ -11,8 +11,8 @@ from numba import njit
 
 @no_type_check
 @njit(cache=True, nogil=True)
-def flood(points, radius):
-    """Give neighbours the same label, and theirs, until none is left; then begin the next label.
+def connected_labels(points, radius):
+    """Return the component of each point: neighbours share a label, and so do theirs.
 
     Each token leaves the list of the unlabelled once: gathered tokens take linear time, scattered
     ones quadratic, and memory is linear.

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from orbitlens._types import Tokens
 from orbitlens.errors import InputError
-from orbitlens.flows.compiled import fits_kernel
-from orbitlens.flows.integrate import SimulationOptions, simulate
+from orbitlens.flows._fast import fast_path
+from orbitlens.flows.integrate import IntegrateOptions, integrate_flow
 from orbitlens.flows.outcome import Fate, fate
 from orbitlens.flows.system import System
 from orbitlens.trajectory import Status, Trajectory
@@ -38,7 +38,7 @@ def simulate_ensemble(
     tokens: Float[Tensor, "system tokens d_model"],
     *,
     until: float,
-    options: SimulationOptions | None = None,
+    options: IntegrateOptions | None = None,
     n_threads: int | None = None,
 ) -> Ensemble:
     """Integrate every system up to `until`; the compiled integrator lets threads run side by side.
@@ -47,11 +47,11 @@ def simulate_ensemble(
         InputError: systems and tokens do not match, are too wide for the compiled integrator, or do
             not fit into memory together.
     """
-    options = replace(options or SimulationOptions(), n_saved=3)
+    options = replace(options or IntegrateOptions(), n_saved=3)
     _check(systems, tokens)
 
     def run(pair: tuple[System, Tokens]) -> Trajectory:
-        return simulate(pair[0], pair[1], until=until, options=options)
+        return integrate_flow(pair[0], pair[1], until=until, options=options)
 
     with ThreadPoolExecutor(n_threads or os.cpu_count()) as pool:
         results = list(pool.map(run, zip(systems, tokens, strict=True)))
@@ -70,10 +70,10 @@ def _check(systems: Sequence[System], tokens: Tensor) -> None:
             f"there are {len(systems)} systems and tokens of shape {list(tokens.shape)}; expected "
             "systems x tokens x d_model."
         )
-    if not all(fits_kernel(system, tokens.shape[1]) for system in systems):
+    if any(fast_path(system, tokens.shape[1]).follow is None for system in systems):
         raise InputError(
             "some of these systems are too wide for the compiled integrator, or have noise. "
-            "Run them one at a time with simulate."
+            "Run them one at a time."
         )
     check_memory(math.prod(tokens.shape))
 
@@ -83,6 +83,8 @@ def check_memory(n_numbers: int) -> None:
     if not hasattr(os, "sysconf"):  # Windows does not say
         return
     needed = 8 * 8 * n_numbers
+    if not hasattr(os, "sysconf"):  # a system that does not tell
+        return
     available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > available:
         raise InputError(

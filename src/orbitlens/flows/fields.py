@@ -1,27 +1,28 @@
 """Vector fields: the right-hand side of the flow, for every mask, encoding and geometry.
 
 Enters: a `System` and the number of tokens. Leaves: a function x -> dx/dt on (tokens, d_model).
-Queries, keys and values are low-rank and mixed by `mixing.py`: no d x d map and nothing of size
-tokens x tokens is formed.
+Queries, keys and values are low-rank, and mixed by torch or, where that pays, by compiled code: no
+d x d map and nothing of size tokens x tokens is formed.
 """
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from orbitlens._types import Tokens
 from orbitlens.errors import InputError
-from orbitlens.flows.blocks import Array, Projection, project_rows
-from orbitlens.flows.kernel import LARGEST_LOGIT
-from orbitlens.flows.mixing import Mixing, Way
+from orbitlens.flows._fast import fast_path
+from orbitlens.flows.mixing import Mixing
 from orbitlens.flows.system import Geometry, System
 from orbitlens.heads.rotary import Turning, resolve_rotary
+from orbitlens.running.workers import torch_threads
 
-LARGEST_SINGLE = 1e30  # the same in float32: scores beyond only choose the largest
+# Of a score: beyond, attention is a choice of the largest, and floats overflow.
+LARGEST_LOGIT = {torch.float64: 1e280, torch.float32: 1e30}
 
 Field = Callable[[Tokens], Tokens]
 
@@ -39,7 +40,7 @@ class AttentionField:
     ) -> None:
         """Prepare the field for `n_tokens` tokens.
 
-        `compiled` lets heads go to compiled code, which has no gradients; `dtype` is that of
+        `compiled` lets narrow heads go to compiled code, which has no gradients; `dtype` is that of
         attention itself, whatever the tokens are.
         """
         self.system = system
@@ -55,8 +56,10 @@ class AttentionField:
         if system.rotary is not None:
             rotation = resolve_rotary(system.rotary, n_tokens)
             self._turn = Turning.of(rotation, n_tokens, r).to(self._in)
-        self._mix = Mixing.of(system, n_tokens, compiled=compiled)
-        self._rows = self._in_rows() if self._mix.way is Way.BLOCKS else None
+        fast = fast_path(system, n_tokens).mix if compiled else None
+        self._mix = fast or Mixing.of(system, n_tokens)
+        # Torch's threads spin on after a product, on the cores that compiled code is to run on.
+        self._n_threads = None if fast is None else 1
         self._positions = checked_positions(system, n_tokens) if system.reinjected else None
 
     def __call__(self, x: Tokens, log_scale: float = 0.0) -> Tokens:
@@ -64,39 +67,28 @@ class AttentionField:
 
         Without biases A(e^s u) / e^s is attention of u at scores e^(2s) times larger.
         """
-        with self._mix.alone():
+        with nullcontext() if self._n_threads is None else torch_threads(self._n_threads):
             return self._evaluate(x, log_scale)
 
     def _evaluate(self, x: Tokens, log_scale: float) -> Tokens:
-        system = self.system
+        system, shrink = self.system, math.exp(min(-log_scale, 700.0))
         if self._positions is not None:
-            x = x + self._positions * math.exp(-log_scale)
+            x = x + self._positions * shrink
         if system.geometry.normalises_input:  # re-injected positions included, as in a network
             x = x / lengths(x)
-        q, k, v = self._projected(x.to(self._dtype), log_scale)
-        largest = LARGEST_LOGIT if self._dtype == torch.float64 else LARGEST_SINGLE
-        scale = min(system.beta * math.exp(min(2 * log_scale, 640.0)), largest)
+        q, k, v = self._projected(x.to(self._dtype), shrink)
+        growth = math.exp(min(2 * log_scale, 640.0))
+        scale = min(system.beta * growth, LARGEST_LOGIT[self._dtype])
         mixed = self._mix(q, k, v, scale).transpose(0, 1)
         out = (mixed.reshape(self.n_tokens, -1) @ self._out).to(x.dtype)
         if system.drift is not None:
-            out = out + system.drift * math.exp(-log_scale)
+            out = out + system.drift * shrink
         return out
 
-    def _projected(self, x: Tokens, log_scale: float) -> tuple[Tensor, Tensor, Tensor]:
+    def _projected(self, x: Tokens, shrink: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values, heads x tokens x d_head; their memory runs by tokens."""
         h, r = self.system.n_heads, self.system.d_head
-        if self._rows is not None:
-            out = self._mix.buffer("projected", (3, h, self.n_tokens, r), self._dtype)
-            given, found = x.contiguous().numpy(), out.flatten(0, 1).numpy()
-            how, shrink = self._rows, math.exp(-log_scale)
-            self._mix.share(
-                lambda _, begin, end: project_rows(given, how, shrink, begin, end, found)
-            )
-            return out[0], out[1], out[2]
-        if self._mix.way is Way.LOOPS:  # tokens as columns, as the loops take them
-            q, k, v = (self._in.mT @ x.mT).view(3, h, r, self.n_tokens).mT
-        else:
-            q, k, v = (x @ self._in).view(self.n_tokens, 3, h, r).permute(1, 2, 0, 3)
-        shrink = math.exp(-log_scale)
+        q, k, v = (self._in.mT @ x.mT).view(3, h, r, self.n_tokens).mT
         if self.system.b_q is not None:
             q = q + self.system.b_q[:, None, :].to(q) * shrink
         if self.system.b_k is not None:
@@ -104,26 +96,6 @@ class AttentionField:
         if self._turn is not None:
             q, k = self._turn(q), self._turn(k)
         return q, k, v
-
-    def _in_rows(self) -> Projection:
-        """Return what projects tokens, as compiled code takes it."""
-        system, turn = self.system, self._turn
-        h, _, r = system.w_q.shape
-        biases = torch.empty(0, r)
-        if system.b_q is not None or system.b_k is not None:
-            given = (system.b_q, system.b_k)
-            biases = torch.cat([torch.zeros(h, r) if b is None else b for b in given])
-
-        def array(x: Tensor) -> Array:
-            return x.to(self._dtype).contiguous().numpy()
-
-        return Projection(
-            weights=array(torch.cat([system.w_q, system.w_k, system.w_v])),
-            biases=array(biases),
-            cosine=array(torch.empty(0, r) if turn is None else turn.cosine),
-            sine=array(torch.empty(0, r) if turn is None else turn.sine),
-            partner=np.empty(0, np.int64) if turn is None else turn.partner.numpy(),
-        )
 
 
 def checked_positions(system: System, n_tokens: int) -> Tokens:
@@ -155,8 +127,9 @@ def make_field(
 
 
 def lengths(x: Tokens) -> Float[Tensor, "tokens 1"]:
-    """Return the length of each token, kept away from zero."""
-    return x.norm(dim=-1, keepdim=True).clamp(min=1e-300)
+    """Return the length of each token, kept away from zero; its square may be out of range."""
+    top = x.detach().abs().amax(dim=-1, keepdim=True).clamp(min=1e-300, max=1e300)
+    return ((x / top).norm(dim=-1, keepdim=True) * top).clamp(min=1e-300)
 
 
 def tangent(x: Tokens, out: Tokens) -> Tokens:

@@ -7,15 +7,17 @@ the same method are then taken in torch, so the gradient is that of the numbers 
 
 from dataclasses import fields, replace
 
+import numpy as np
 import torch
-from scipy.integrate import DOP853
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from orbitlens._types import Tokens
 from orbitlens.errors import InputError
-from orbitlens.flows.charts import RawChart
+from orbitlens.flows.adaptive import AdaptiveRun
+from orbitlens.flows.charts import RawChart, to_vector
 from orbitlens.flows.fields import Field, lengths, make_field
+from orbitlens.flows.steps import DOP853, Limits, Stop, Vector
 from orbitlens.flows.system import System
 
 
@@ -49,29 +51,27 @@ def _detached(system: System) -> System:
 
 
 def _steps(system: System, x: Tokens, until: float, rtol: float, max_steps: int) -> list[float]:
-    chart = RawChart(system, x.shape[0])
-    y = chart.encode(x, 0.0)
-    rtol, atol = chart.tolerances(rtol, y)
-    solver = DOP853(chart.rate, 0.0, y, until, rtol=rtol, atol=atol)
-    steps: list[float] = []
-    while solver.status == "running" and len(steps) < max_steps:
-        solver.step()
-        steps.append(solver.step_size)
-        solver.y = chart.tidy(solver.y)
-    if solver.status != "finished":
+    """Return the lengths of the steps that the adaptive method takes."""
+    limits = Limits(rtol=rtol, max_steps=max_steps)
+    run = AdaptiveRun(RawChart(system, x.shape[0]), DOP853, limits, None)
+    segment = run.follow(to_vector(x, 0.0, scaled=False), 0.0, np.array([until]))
+    if segment.stop is not Stop.DONE:
         raise InputError(
             f"tokens could not be followed to t = {until} in {max_steps} steps (they got to "
-            f"{solver.t:.4g}); they may run away. Ask for a shorter time."
+            f"{segment.t:.4g}); they may run away. Ask for a shorter time."
         )
-    return steps
+    return run.lengths
 
 
 def _step(field: Field, x: Tokens, h: float, on_sphere: bool) -> Tokens:
     """Take one step of DOP853, written in torch."""
     stages: list[Tensor] = []
-    for row in range(len(DOP853.B)):
-        weights = DOP853.A[row, :row]
-        shift = sum((w * k for w, k in zip(weights, stages, strict=True) if w), torch.zeros_like(x))
-        stages.append(field(x + h * shift))
-    moved = x + h * sum((w * k for w, k in zip(DOP853.B, stages, strict=True)), torch.zeros_like(x))
+    for row in range(DOP853.n_stages):
+        stages.append(field(x + h * _weighted(DOP853.a[row, :row], stages, x)))
+    moved = x + h * _weighted(DOP853.b, stages, x)
     return moved / lengths(moved) if on_sphere else moved
+
+
+def _weighted(weights: Vector, stages: list[Tensor], like: Tensor) -> Tensor:
+    pairs = zip(weights, stages, strict=True)
+    return sum((w * k for w, k in pairs if w), torch.zeros_like(like))

@@ -1,4 +1,4 @@
-"""What became of the tokens: ran away, came to rest, or gathered in clusters.
+"""What became of the tokens: they ran away, settled, or gathered in clusters.
 
 Enters: saved moments. Leaves: an `End` with a status, its time, and the number of clusters.
 """
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from orbitlens._types import Tokens
-from orbitlens.flows.clusters import flood
+from orbitlens.flows.charts import RUNAWAY
+from orbitlens.flows.clusters import connected_labels
 from orbitlens.flows.system import Geometry
 from orbitlens.trajectory import Status, Trajectory
 
-ESCAPE = math.log(1e6)  # growth of the largest token at which it is said to have run away
 CLUSTER = 1e-3  # tokens this close, in units of the cloud's first size, are one cluster
 TREND = math.log(2)  # change of size that makes a trend
 
@@ -49,7 +49,7 @@ def cluster_labels(tokens: Tokens, radius: float) -> Int[Tensor, " tokens"]:
     >>> cluster_labels(points, 0.1).tolist()
     [0, 0, 1]
     """
-    return torch.from_numpy(flood(np.ascontiguousarray(tokens.double().numpy()), radius))
+    return torch.from_numpy(connected_labels(np.ascontiguousarray(tokens.double().numpy()), radius))
 
 
 def count_clusters(tokens: Tokens, radius: float) -> int:
@@ -70,17 +70,21 @@ def describe_end(geometry: Geometry, times: Tensor, tokens: Tensor, log_scale: T
     moments, x, scale = times.numpy(), tokens.double().numpy(), log_scale.numpy()
     sizes = _log_sizes(x, scale)
     first = max(float(sizes[0]), 0.0)
-    if geometry is Geometry.FREE and sizes[-1] - first > ESCAPE:
-        when = float(moments[np.argmax(sizes - first > ESCAPE)])
+    if geometry is Geometry.FREE and sizes[-1] - first > RUNAWAY:
+        when = float(moments[np.argmax(sizes - first > RUNAWAY)])
         return End(status=Status.DIVERGED, time=when, n_clusters=_clusters(x[-1]))
-    if scale[-1] != 0.0:  # on its way out, in the scaled chart: nothing is at rest
+    if scale[-1] != 0.0:  # on its way out, in the scaled chart: nothing has settled
         n_clusters = _clusters(x[-1])
         return End(status=Status.FINISHED, time=float(moments[-1]), n_clusters=n_clusters)
-    return _resting_end(geometry, moments, x)
+    return _settled_end(geometry, moments, x)
 
 
 def _lengths(x: Array) -> Array:
-    return np.sqrt(np.einsum("...d,...d->...", x, x))
+    """Return the lengths of tokens, whose squares may be out of range."""
+    top = np.clip(np.abs(x).max(axis=-1, keepdims=True), 1e-300, 1e300)
+    unit = x / top
+    lengths: Array = np.sqrt(np.einsum("...d,...d->...", unit, unit)) * top[..., 0]
+    return lengths
 
 
 def _log_sizes(x: Array, log_scale: Array) -> Array:
@@ -88,7 +92,7 @@ def _log_sizes(x: Array, log_scale: Array) -> Array:
 
 
 def _count(x: Array, radius: float) -> int:
-    return int(flood(np.ascontiguousarray(x), radius).max()) + 1
+    return int(connected_labels(np.ascontiguousarray(x), radius).max()) + 1
 
 
 def _radius(start: Array, geometry: Geometry) -> float:
@@ -111,8 +115,8 @@ def _clusters(x: Array) -> int:
     return _count(x, CLUSTER * size) if size > 0 else 1
 
 
-def _resting_end(geometry: Geometry, times: Array, tokens: Array) -> End:
-    """Look for the moment from which on tokens sat still in as many clusters as at the end."""
+def _settled_end(geometry: Geometry, times: Array, tokens: Array) -> End:
+    """Look for the moment from which on tokens stay in as many clusters as at the end."""
     n = tokens.shape[1]
     radius = _radius(tokens[0], geometry)
     last = _directions(tokens[-1], geometry)
@@ -129,11 +133,16 @@ def _resting_end(geometry: Geometry, times: Array, tokens: Array) -> End:
     return End(status=status, time=float(times[settled]), n_clusters=clusters)
 
 
+def growth(trajectory: Trajectory) -> tuple[float, float]:
+    """Return how much the logarithm of the cloud's size changed: in all, and last."""
+    sizes = _log_sizes(trajectory.unit_tokens.numpy(), trajectory.log_scale.numpy())
+    last = sizes[-1] - sizes[-2] if len(sizes) > 1 else 0.0
+    return float(sizes[-1] - sizes[0]), float(last)
+
+
 def fate(trajectory: Trajectory) -> Fate:
     """Return where the cloud's size went: doubled and growing, halved and shrinking, or neither."""
-    sizes = _log_sizes(trajectory.unit_tokens.numpy(), trajectory.log_scale.numpy())
-    change = sizes[-1] - sizes[0]
-    slope = sizes[-1] - sizes[-2] if len(sizes) > 1 else 0.0
+    change, slope = growth(trajectory)
     if trajectory.status is Status.DIVERGED or (change > TREND and slope > 0):
         return Fate.DIVERGING
     if change < -TREND and slope <= 0:

@@ -1,93 +1,168 @@
-"""Steps of SciPy's adaptive pairs: its coefficients, sums that are compiled.
+"""Steps: explicit Runge-Kutta methods as tables, one way to take a step with any of them.
 
-Enters: what SciPy's solvers take. Leaves: solvers that do as SciPy's do, in three things better. A
-stage's sum reads only what has a weight, once, where a product with the table of all stages takes
-half as long as attention itself. The last two steps are alike: SciPy ends on a stub after a step as
-long as the tolerance lets pass, and where there are few steps that costs up to a hundredfold in
-accuracy. And an error estimate that is all rounding does not keep the next step from growing.
+Enters: a rate dy/dt = f(y), a vector, a length. Leaves: where the step ends, and its stages, from
+which an embedded method estimates the error and interpolates. The tables of the two adaptive
+methods are SciPy's. `Segment` is what every integrator returns: adaptive, fixed or compiled.
 """
 
 import math
-from typing import Any, no_type_check
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum
 
 import numpy as np
-from numba import njit
+import scipy.integrate
 from numpy.typing import NDArray
-from scipy.integrate import DOP853, RK45
-
-from orbitlens.flows.loops import FAST, U
 
 SAFETY, SHRINK, GROW = 0.9, 0.2, 10.0  # how a step's error changes the next one's length
 BIT_LONGER = 1.05  # than what the tolerance lets pass, with the room that SAFETY leaves
-ROUNDED = 2.0  # times what rounding makes of an estimate: up to there it may be all of it
-WELL_BELOW = 0.1  # of the tolerance: a larger error leaves no room to grow
-STRETCH = 2048  # coordinates summed together: they stay in the first cache
 
 Vector = NDArray[np.float64]
-_ESTIMATORS = np.stack([DOP853.E5, DOP853.E3])
+Table = NDArray[np.float64]
+Rate = Callable[[Vector], Vector]
+
+_NONE = np.empty((0, 0))
 
 
-@no_type_check
-@njit(cache=True, fastmath=FAST)
-def _add_weighed(stages, weights, n_used, h, begin, end, out):
-    """Add h sum_s weights_s stages_s to out[: end - begin]."""
-    for s in range(U(n_used)):
-        w = h * weights[s]
-        if w != 0.0:
-            row = stages[s]
-            for i in range(U(begin), U(end)):
-                out[i - U(begin)] += w * row[i]
+class Stop(IntEnum):
+    """Why an integrator stopped."""
+
+    DONE = 0
+    STEP_LIMIT = 1
+    STUCK = 2  # steps became shorter than float64 can add
+    RAN_AWAY = 3  # the cloud outgrew its chart
+    CAME_BACK = 4  # the cloud shrank below what its chart is for
+    ROUNDING = 5  # float32 takes up too much of the tolerance
+    OVERFLOW = 6  # numbers left the range of float64
 
 
-@no_type_check
-@njit(cache=True, nogil=True)
-def move(y, stages, weights, n_used, h, out):
-    """Write y + h sum_s weights_s stages_s, over the first `n_used` stages, into `out`."""
-    for begin in range(0, y.size, STRETCH):
-        end = min(begin + STRETCH, y.size)
-        out[begin:end] = y[begin:end]
-        _add_weighed(stages, weights, n_used, h, begin, end, out[begin:end])
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """One stretch of an integration, in one chart."""
+
+    saved: list[Vector]  # at the moments that were passed
+    y: Vector  # where it ended
+    t: float
+    n_steps: int
+    n_evaluations: int
+    stop: Stop
 
 
-@no_type_check
-@njit(cache=True, fastmath=FAST)
-def _squares(wrong, y, y_new, begin, end, rtol, atol):
-    total = 0.0
-    for i in range(U(begin), U(end)):
-        allowed = atol + rtol * max(abs(y[i]), abs(y_new[i]))
-        relative = wrong[i - U(begin)] / allowed
-        total += relative * relative
-    return total
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """When an integrator has to stop, and how exact it has to be."""
+
+    rtol: float
+    max_steps: int
+    low: float = -math.inf  # of the logarithm of the cloud's size
+    high: float = math.inf
 
 
-@no_type_check
-@njit(cache=True, nogil=True)
-def squared_errors(stages, estimators, y, y_new, rtol, atol):
-    """Return, for each estimator, the sum of squares of errors in units of what is allowed."""
-    totals = np.zeros(len(estimators))
-    wrong = np.empty(min(STRETCH, y.size))
-    for begin in range(0, y.size, STRETCH):
-        end = min(begin + STRETCH, y.size)
-        for e in range(len(estimators)):
-            wrong[:] = 0.0
-            _add_weighed(stages, estimators[e], estimators.shape[1], 1.0, begin, end, wrong)
-            totals[e] += _squares(wrong, y, y_new, begin, end, rtol, atol)
-    return totals
+@dataclass(frozen=True, kw_only=True)
+class Tableau:
+    """A method y + h sum_s b_s k_s with stages k_s = f(y + h sum_r a_sr k_r)."""
+
+    a: Table
+    b: Vector
+    order: int
+    # Of embedded methods: weights of all stages and of the rate at the end, whose sums are errors.
+    estimates: Table = field(default_factory=lambda: _NONE)
+    a_extra: Table = field(default_factory=lambda: _NONE)  # of stages for the interpolant alone
+    dense: Table = field(default_factory=lambda: _NONE)  # of the interpolant
+
+    @property
+    def n_stages(self) -> int:
+        """Evaluations of a step, the one at its end apart."""
+        return len(self.b)
+
+    @property
+    def exponent(self) -> float:
+        """How the error of a step grows with its length, as a power: minus one over that."""
+        return -1.0 / self.order
+
+    def step(self, rate: Rate, y: Vector, h: float, stages: Table) -> Vector:
+        """Return y after a step of length h, and fill `stages`, the first of which is given."""
+        for s in range(1, self.n_stages):
+            stages[s] = rate(y + h * (self.a[s, :s] @ stages[:s]))
+        new: Vector = y + h * (self.b @ stages[: self.n_stages])
+        return new
+
+    def error(self, stages: Table, h: float, allowed: Vector) -> float:
+        """Return the error of a step, in units of what is allowed (root of the mean square)."""
+        wrong = h * (self.estimates @ stages[: self.n_stages + 1]) / allowed
+        squares = np.square(wrong).sum(axis=1)
+        if len(squares) == 1:
+            return math.sqrt(squares[0] / len(allowed))
+        fifth, third = squares  # DOP853's: a mean of two estimates
+        return float(fifth / math.sqrt((fifth + 0.01 * third) * len(allowed))) if fifth else 0.0
 
 
-@no_type_check
-@njit(cache=True, nogil=True)
-def eighth_order_error(stages, h, y, y_new, rtol, atol):
-    """Return DOP853's error of a step, relative to what is allowed: a mean of two estimates."""
-    fifth, third = squared_errors(stages, _ESTIMATORS, y, y_new, rtol, atol)
-    if fifth == 0.0:
-        return 0.0
-    return h * fifth / math.sqrt((fifth + 0.01 * third) * y.size)
+def _scipys(solver: type[scipy.integrate.OdeSolver]) -> dict[str, Table]:
+    return {"a": np.ascontiguousarray(solver.A), "b": np.ascontiguousarray(solver.B)}
 
 
-@no_type_check
-@njit(cache=True)
-def last_two_alike(h, left):
+EULER = Tableau(a=np.zeros((1, 1)), b=np.ones(1), order=1)
+MIDPOINT = Tableau(a=np.array([[0.0, 0.0], [0.5, 0.0]]), b=np.array([0.0, 1.0]), order=2)
+RK4 = Tableau(
+    a=np.array([[0, 0, 0, 0], [0.5, 0, 0, 0], [0, 0.5, 0, 0], [0, 0, 1, 0]], dtype=np.float64),
+    b=np.array([1, 2, 2, 1]) / 6,
+    order=4,
+)
+RK45 = Tableau(
+    **_scipys(scipy.integrate.RK45),
+    order=5,
+    estimates=np.ascontiguousarray(scipy.integrate.RK45.E[None]),
+    dense=np.ascontiguousarray(scipy.integrate.RK45.P.T),
+)
+DOP853 = Tableau(
+    **_scipys(scipy.integrate.DOP853),
+    order=8,
+    estimates=np.stack([scipy.integrate.DOP853.E5, scipy.integrate.DOP853.E3]),
+    a_extra=np.ascontiguousarray(scipy.integrate.DOP853.A_EXTRA),
+    dense=np.ascontiguousarray(scipy.integrate.DOP853.D),
+)
+
+
+# --- between steps ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interpolant:
+    """The vector anywhere in a step, to the accuracy of its end (about)."""
+
+    y: Vector
+    rows: Table
+    nested: bool  # DOP853's form; else a polynomial without its constant
+
+    @classmethod
+    def of(
+        cls, method: Tableau, rate: Rate, stages: Table, h: float, y: Vector, new: Vector
+    ) -> "Interpolant":
+        """Return the interpolant of a step, whose stages include the rate at its end."""
+        n = method.n_stages + 1
+        if not method.a_extra.size:
+            return cls(y=y, rows=h * (method.dense @ stages[:n]), nested=False)
+        every = np.empty((n + len(method.a_extra), y.size))
+        every[:n] = stages[:n]
+        for s, weights in enumerate(method.a_extra, start=n):
+            every[s] = rate(y + h * (weights[:s] @ every[:s]))
+        first, last, change = h * every[0], h * every[n - 1], new - y
+        head = [change, first - change, 2 * change - (last + first)]
+        return cls(y=y, rows=np.vstack([*head, h * (method.dense @ every)]), nested=True)
+
+    def at(self, part: float) -> Vector:
+        """Return the vector at `part` (0 to 1) of the step."""
+        value = np.zeros_like(self.y)
+        for k, row in enumerate(reversed(self.rows)):
+            value = (value + row) * (1 - part if self.nested and k % 2 else part)
+        moved: Vector = self.y + value
+        return moved
+
+
+# --- lengths of steps ------------------------------------------------------------------------
+
+
+def last_two_alike(h: float, left: float) -> float:
     """Return a step of about h: what is left if one will do, half of it if two will.
 
     >>> last_two_alike(0.5, 0.51), last_two_alike(0.5, 0.6), last_two_alike(0.5, 1.1)
@@ -98,59 +173,24 @@ def last_two_alike(h, left):
     return left / 2 if left < 2 * h else h
 
 
-class _Steps:
-    """One step, for solvers that have SciPy's tables."""
-
-    rounding = 0.0  # of a rate: root of the mean square, in units of what is allowed
-    spread: float  # what the estimate makes of rounding: the length of its weights
-
-    def _step_impl(self: Any) -> tuple[bool, str | None]:
-        left = self.t_bound - self.t
-        shortest = 10 * float(np.spacing(self.t))
-        h, failed_before = max(self.h_abs, shortest), False
-        while h >= min(shortest, left):
-            h = last_two_alike(h, left)
-            y_new, f_new = self._try(h)
-            error = self._error(h, y_new)
-            factor = GROW if error == 0 else SAFETY * error**self.error_exponent
-            if error < 1:
-                if error <= min(ROUNDED * h * self.rounding * self.spread, WELL_BELOW):
-                    factor = GROW
-                self.h_abs = h * min(1.0 if failed_before else GROW, factor)
-                self.y_old, self.h_previous = self.y, h
-                self.t = self.t_bound if h == left else self.t + h
-                self.y, self.f = y_new, f_new
-                return True, None
-            failed_before, self.rounding = True, 0.0  # to grow freely is tried until it fails
-            h *= factor if factor > SHRINK else SHRINK  # of an error that is no number as well
-        return False, self.TOO_SMALL_STEP
-
-    def _try(self: Any, h: float) -> tuple[Vector, Vector]:
-        stages, y = self.K, np.empty_like(self.y)
-        stages[0] = self.f
-        for s in range(1, self.n_stages):
-            move(self.y, stages, self.A[s], s, h, y)
-            stages[s] = self.fun(self.t + h * self.C[s], y)
-        move(self.y, stages, self.B, self.n_stages, h, y)
-        f = self.fun(self.t + h, y)
-        stages[-1] = f
-        return y, f
+def root_mean_square(x: Vector) -> float:
+    """Return the root of the mean square, without overflow on the way."""
+    top = float(np.abs(x).max())
+    if not 1e-300 < top < math.inf:
+        return top
+    return top * float(np.linalg.norm(x / top)) / math.sqrt(x.size)
 
 
-class EighthOrder(_Steps, DOP853):
-    """Dormand and Prince's method of order eight."""
-
-    spread = float(np.linalg.norm(DOP853.E5))
-
-    def _error(self, h: float, y_new: Vector) -> float:
-        return float(eighth_order_error(self.K, h, self.y, y_new, self.rtol, self.atol))
-
-
-class FifthOrder(_Steps, RK45):
-    """Dormand and Prince's pair of orders five and four."""
-
-    spread = float(np.linalg.norm(RK45.E))
-
-    def _error(self, h: float, y_new: Vector) -> float:
-        (square,) = squared_errors(self.K, self.E[None], self.y, y_new, self.rtol, self.atol)
-        return h * math.sqrt(square / self.n)
+def first_length(
+    rate: Rate, y: Vector, f: Vector, allowed: Vector, left: float, order: int
+) -> float:
+    """Return a first step from the size of the flow and of its change (Hairer II.4)."""
+    d0, d1 = root_mean_square(y / allowed), root_mean_square(f / allowed)
+    h0 = 1e-6 if d0 < 1e-5 or d1 < 1e-5 else 0.01 * d0 / d1
+    h0 = min(h0, left)
+    d2 = root_mean_square((rate(y + h0 * f) - f) / allowed) / h0
+    largest = max(d1, d2)
+    if largest == math.inf:  # of flows so fast that the size of their change overflows
+        return h0
+    h1 = max(1e-6, h0 * 1e-3) if largest <= 1e-15 else (0.01 / largest) ** (1.0 / order)
+    return min(100 * h0, h1, left)

@@ -5,7 +5,7 @@ small model, and those that gather and spread most of a large one. Heads with th
 simulated once.
 """
 
-from orbitlens.flows.integrate import SimulationOptions, simulate
+from orbitlens.flows.integrate import IntegrateOptions, integrate_flow
 from orbitlens.flows.picture import flow_picture
 from orbitlens.flows.predict import predict
 from orbitlens.flows.setup import Setup, build
@@ -50,8 +50,8 @@ def flow_frames(model: Model, place: tuple[str, int, int], options: ReportOption
     until = options.flow_growth / speed if speed > 0 else 1.0
     setup = Setup(n_tokens=FLOW_TOKENS, until=until, rtol=1e-4, seed=options.seed)
     system, start = build(setup, system_of_heads([head]))
-    saved = SimulationOptions(rtol=setup.rtol, n_saved=FLOW_FRAMES, max_steps=FLOW_STEPS)
-    trajectory = simulate(system, start, until=setup.until, options=saved)
+    saved = IntegrateOptions(rtol=setup.rtol, n_saved=FLOW_FRAMES, max_steps=FLOW_STEPS)
+    trajectory = integrate_flow(system, start, until=setup.until, options=saved)
     title = f"{stack} {layer}.{number}"
     picture = flow_picture(trajectory, title=title, n_frames=FLOW_FRAMES, system=system)
     foreseen = predict(system, start)

@@ -9,7 +9,7 @@ import torch
 
 from orbitlens._types import Tokens
 from orbitlens.families.architecture import Pairing, RotarySpec
-from orbitlens.flows.integrate import simulate
+from orbitlens.flows.integrate import integrate_flow
 from orbitlens.flows.system import System
 from orbitlens_papers import estimate
 from orbitlens_papers.bench import Bench
@@ -60,7 +60,7 @@ def reinjected_limit(bench: Bench) -> Outcome:
             system = with_positions(draw, generator, reinjected=name == "reinjected")
             points = system.positions
             assert points is not None
-            end = simulate(system, draw.tokens, until=5000.0, options=LOOSE).final
+            end = integrate_flow(system, draw.tokens, until=5000.0, options=LOOSE).final
             size = points.norm(dim=-1).max()
             gaps[name].append(float((end + points).norm(dim=-1).max() / size))
             apart[name].append(_spread(end) / _spread(points))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from orbitlens._types import Tokens
 from orbitlens.flows.examples import random_antisymmetric, random_definite
-from orbitlens.flows.integrate import SimulationOptions, simulate
+from orbitlens.flows.integrate import IntegrateOptions, integrate_flow
 from orbitlens.flows.outcome import Fate, fate, log_sizes
 from orbitlens.flows.system import Mask, System, system_of_maps
 from orbitlens.trajectory import Trajectory
@@ -27,8 +27,8 @@ LONG = 60.0  # by then a definite system has made up its mind
 SHORT = 2.0  # a few layers: before the growing directions have swallowed the rest
 VERY_LONG = 1000.0  # over which the exponent of a decay is fitted
 SMALL = math.log(1e-6)  # below, the integrator's absolute tolerance shows
-LOOSE = SimulationOptions(n_saved=9, max_steps=2_000)
-TIGHT = SimulationOptions(n_saved=65, rtol=1e-10, max_steps=50_000)
+LOOSE = IntegrateOptions(n_saved=9, max_steps=2_000)
+TIGHT = IntegrateOptions(n_saved=65, rtol=1e-10, max_steps=50_000)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,9 @@ def alignment_of(system: System) -> Tensor:
 
 def long_fate(draw: Draw, *, mask: Mask = Mask.FULL, until: float = LONG) -> Fate:
     """Return where the size of the cloud went."""
-    return fate(simulate(replace(draw.system, mask=mask), draw.tokens, until=until, options=LOOSE))
+    return fate(
+        integrate_flow(replace(draw.system, mask=mask), draw.tokens, until=until, options=LOOSE)
+    )
 
 
 # --- claim 1: regimes ------------------------------------------------------------------------
@@ -116,7 +118,7 @@ def worst_pair_drop(system: System, tokens: Tokens, form: Tensor, *, until: floa
 
     It is relative to the largest pair at that moment; T1 says that nothing falls.
     """
-    x = simulate(system, tokens, until=until, options=TIGHT).tokens
+    x = integrate_flow(system, tokens, until=until, options=TIGHT).tokens
     pairs = x[:, :, None] - x[:, None]
     sizes = torch.einsum("tijd,de,tije->tij", pairs, form, pairs)
     falls = (sizes[:-1] - sizes[1:]).amax(dim=(1, 2)) / sizes[:-1].abs().amax(dim=(1, 2))
@@ -165,8 +167,8 @@ class Decay:
 
 def decay(system: System, tokens: Tokens) -> Decay:
     """Return d ln size / d ln t by least squares over the last tenth of a decade that counts."""
-    options = SimulationOptions(n_saved=1025, rtol=1e-8, max_steps=100_000)
-    trajectory = simulate(system, tokens, until=VERY_LONG, options=options)
+    options = IntegrateOptions(n_saved=1025, rtol=1e-8, max_steps=100_000)
+    trajectory = integrate_flow(system, tokens, until=VERY_LONG, options=options)
     sizes = log_sizes(trajectory.unit_tokens, trajectory.log_scale)
     sizes = sizes - sizes[0]
     counts = (sizes > SMALL).nonzero()[:, 0]
@@ -219,7 +221,7 @@ def stretch(system: System, tokens: Tokens, *, until: float = SHORT) -> tuple[fl
 
     They are ln of the generalised eigenvalues of the covariance at the end against the start.
     """
-    trajectory = simulate(system, tokens, until=until, options=LOOSE)
+    trajectory = integrate_flow(system, tokens, until=until, options=LOOSE)
     start, end = (_covariance(x) for x in (trajectory.unit_tokens[0], trajectory.unit_tokens[-1]))
     inverse = torch.linalg.inv(torch.linalg.cholesky(start))
     values = torch.linalg.eigvalsh(inverse @ end @ inverse.T).clamp(min=1e-300).log()

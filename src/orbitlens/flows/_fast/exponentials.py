@@ -14,11 +14,9 @@ from numba.extending import intrinsic, overload
 EXACT = {"contract"}  # reordering would undo the rounding trick of `exponential`
 LOWEST = -708.0  # of an exponent; below, the result is not a normal number
 HIGHEST = 709.0  # of an exponent; above, the result is not finite
-SMALL = 200.0  # scores whose exponentials and their sums are far from the ends of float64
 # The same in float32.
 LOWEST_SINGLE = -87.0
 HIGHEST_SINGLE = 88.0
-SMALL_SINGLE = 40.0
 
 LOG2E = 1.4426950408889634
 LN2_HIGH, LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
@@ -62,36 +60,8 @@ def _exponential_double(s):
     return _times_two_to(p, t)
 
 
-# 2^x for |x| <= 1/2: 1 + x times the polynomial through (2^x - 1) / x at ten Chebyshev points,
-# whose relative error is 6e-16.
-_P1, _P2, _P3, _P4 = (
-    0.6931471805599462,
-    0.24022650695910075,
-    0.05550410866465167,
-    0.009618129107618665,
-)
-_P5, _P6, _P7 = 0.0013333558200794592, 0.00015403530424776529, 1.5252672924850737e-05
-_P8, _P9, _P10 = 1.3215451633221434e-06, 1.0205905413765595e-07, 7.070977866508138e-09
-
-
-@no_type_check
-@njit(cache=True, fastmath=EXACT)
-def _power_double(s):
-    """Return 2^s for |s| < 1000, to 8e-16: two thirds of the work of `exponential`.
-
-    Scores known to be small are scaled to base 2, where taking off the whole part is exact.
-    """
-    t = s + MAGIC
-    x = s - (t - MAGIC)
-    x2 = x * x
-    x4 = x2 * x2
-    low = (_P1 + x * _P2) + x2 * (_P3 + x * _P4)
-    high = (_P5 + x * _P6) + x2 * (_P7 + x * _P8) + x4 * (_P9 + x * _P10)
-    p = 1.0 + x * (low + x4 * high)
-    return _times_two_to(p, t)
-
-
-# The same for float32, at six points: 5e-9.
+# 2^x for |x| <= 1/2 in float32: 1 + x times the polynomial through (2^x - 1) / x at six Chebyshev
+# points, whose relative error is 5e-9.
 _ONE_SINGLE = np.float32(1.0)
 _MAGIC_SINGLE = np.float32(12582912.0)  # 1.5 * 2^23
 _LOG2E_SINGLE, _LOWEST_SINGLE = np.float32(LOG2E), np.float32(LOWEST_SINGLE)
@@ -102,19 +72,14 @@ _S5, _S6 = np.float32(1.33908634e-03), np.float32(1.54531629e-04)
 
 @no_type_check
 @njit(cache=True, fastmath=EXACT)
-def _power_single(s):
-    """Return 2^s for |s| < 126, to 2e-7, in float32 throughout: twice as many to a register."""
+def _exponential_single(s):
+    """Return exp(s) to 2e-7, in float32 throughout: twice as many to a register."""
+    s = max(s, _LOWEST_SINGLE) * _LOG2E_SINGLE
     t = s + _MAGIC_SINGLE
     x = s - (t - _MAGIC_SINGLE)
     x2 = x * x
     p = (_S1 + x * _S2) + x2 * ((_S3 + x * _S4) + x2 * (_S5 + x * _S6))
     return _times_two_to(_ONE_SINGLE + x * p, t)
-
-
-@no_type_check
-@njit(cache=True, fastmath=EXACT)
-def _exponential_single(s):
-    return _power_single(max(s, _LOWEST_SINGLE) * _LOG2E_SINGLE)
 
 
 # --- by precision ----------------------------------------------------------------------------
@@ -126,21 +91,8 @@ def exponential(s):
 
 
 @no_type_check
-def power(s):
-    """Return 2^s for s known to be small, as wide as s is; for compiled code."""
-
-
-@no_type_check
 @overload(exponential, jit_options={"fastmath": EXACT})
 def _exponential(s):
     if s == types.float32:
         return lambda s: _exponential_single(s)
     return lambda s: _exponential_double(s)
-
-
-@no_type_check
-@overload(power, jit_options={"fastmath": EXACT})
-def _power(s):
-    if s == types.float32:
-        return lambda s: _power_single(s)
-    return lambda s: _power_double(s)

@@ -1,0 +1,67 @@
+"""Compiled code, and the one call that decides who gets it.
+
+Enters: a `System` and its number of tokens. Leaves: a `FastPath`, whose parts are None where plain
+code is as good. What stays here gains at least 1.5 times the processor time of what it replaces
+(`benchmarks/simulate_paths.py`); everything it does, `fields.py` and `adaptive.py` do too.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from orbitlens.flows._fast.arrays import system_arrays
+from orbitlens.flows._fast.dop853 import follow
+from orbitlens.flows._fast.threads import RowMixing
+from orbitlens.flows.steps import Limits, Segment, Stop, Vector
+from orbitlens.flows.system import System
+
+WIDEST = 16  # d_model of whole integrations, d_head of rows: beyond, matrix products win
+MOST_TOKENS = 512  # of whole integrations
+
+Follow = Callable[[Vector, float, Vector, bool, Limits], Segment]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FastPath:
+    """What of a system can be left to compiled code."""
+
+    mix: RowMixing | None  # attention of all heads
+    follow: Follow | None  # whole stretches of an integration by DOP853, in either chart
+
+
+def fast_path(system: System, n_tokens: int) -> FastPath:
+    """Decide by its sizes what of a system compiled code does."""
+    narrow = system.d_head <= WIDEST
+    small = narrow and system.d_model <= WIDEST and n_tokens <= MOST_TOKENS and system.noise == 0
+    return FastPath(
+        mix=RowMixing.of(system, n_tokens) if narrow else None,
+        follow=_follower(system, n_tokens) if small else None,
+    )
+
+
+def _follower(system: System, n_tokens: int) -> Follow:
+    def run(y: Vector, t: float, moments: Vector, scaled: bool, limits: Limits) -> Segment:
+        arrays = system_arrays(system, n_tokens)
+        saved, kept, y, t, n_steps, n_evaluations, stop = follow(
+            arrays,
+            np.ascontiguousarray(y),
+            t,
+            moments,
+            scaled,
+            n_tokens,
+            limits.rtol,
+            limits.max_steps,
+            limits.low,
+            limits.high,
+        )
+        return Segment(
+            saved=list(saved[:kept]),
+            y=y,
+            t=float(t),
+            n_steps=n_steps,
+            n_evaluations=n_evaluations,
+            stop=Stop(stop),
+        )
+
+    return run

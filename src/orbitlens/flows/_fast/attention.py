@@ -1,0 +1,220 @@
+"""The compiled right-hand side of small systems: attention in every setting, and both charts.
+
+Enters: a system as arrays, tokens as rows. Leaves: dy/dt, in arrays. Tokens are turned to columns
+inside, as the loops of `rows.py` want them.
+"""
+
+import math
+from typing import NamedTuple, no_type_check
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from orbitlens.flows._fast.rows import FAST, U, mix_rows
+
+Array = NDArray[np.float64]
+LARGEST_LOGIT = 1e280  # beyond, attention is a choice of the largest score, and floats overflow
+
+# Geometries: what is done to attention's input and output.
+ON_SPHERE, UNIT_INPUT, UNIT_OUTPUT = 1, 2, 4
+
+
+class SystemArrays(NamedTuple):
+    """A system as arrays; empty arrays stand for what it does not have."""
+
+    w_q: Array  # heads, d_model, d_head padded with zeros to a multiple of LANES
+    w_k: Array
+    w_v: Array
+    w_o: Array  # heads, d_head, d_model
+    width: int  # d_head before it was padded
+    b_q: Array  # heads, d_head
+    b_k: Array
+    drift: Array  # d_model
+    slopes: Array  # heads: ALiBi
+    cosine: Array  # pairs, tokens: rotary
+    sine: Array
+    first: NDArray[np.int64]  # pairs: the coordinates that turn together
+    second: NDArray[np.int64]
+    positions: Array  # tokens, d_model: re-injected
+    beta: float
+    causal: bool
+    window: int  # 0: none
+    geometry: int
+    unnormalised: bool
+
+
+@no_type_check
+@njit(cache=True, fastmath=FAST)
+def length(x):
+    """Return the length of a vector, without overflow or underflow on the way."""
+    top = 0.0
+    for i in range(x.size):
+        top = max(top, abs(x[i]))
+    if not 1e-300 < top < math.inf:
+        return top
+    square = 0.0
+    for i in range(x.size):
+        square += (x[i] / top) ** 2
+    return top * math.sqrt(square)
+
+
+@no_type_check
+@njit(cache=True)
+def log_size(y, scaled, n):
+    """Return the logarithm of the largest token's length."""
+    size = y.size - 1 if scaled else y.size
+    d, largest = size // n, 0.0
+    for i in range(n):
+        largest = max(largest, length(y[i * d : (i + 1) * d]))
+    return math.log(max(largest, 1e-300)) + (y[size] if scaled else 0.0)
+
+
+@no_type_check
+@njit(cache=True, fastmath=FAST)
+def unit_rows(x):
+    """Give each row length 1."""
+    for i in range(x.shape[0]):
+        size = max(length(x[i]), 1e-300)
+        for a in range(x.shape[1]):
+            x[i, a] /= size
+
+
+@no_type_check
+@njit(cache=True, fastmath=FAST)
+def _project(x, weight, bias, shrink, width, out):
+    """Write weight^T x + shrink bias into the first rows of `out`; tokens are columns."""
+    n = U(x.shape[1])
+    for a in range(U(width)):
+        start = bias[a] * shrink if bias.size else 0.0
+        for i in range(n):
+            out[a, i] = start
+        for c in range(U(x.shape[0])):
+            w = weight[c, a]
+            for i in range(n):
+                out[a, i] += w * x[c, i]
+
+
+@no_type_check
+@njit(cache=True, fastmath=FAST)
+def _turn(x, system):
+    """Turn the planes of queries or keys by the angles of their tokens."""
+    for m in range(system.first.size):
+        first, second = x[system.first[m]], x[system.second[m]]
+        cosine, sine = system.cosine[m], system.sine[m]
+        for i in range(first.size):
+            a, b = first[i], second[i]
+            first[i], second[i] = a * cosine[i] - b * sine[i], b * cosine[i] + a * sine[i]
+
+
+@no_type_check
+@njit(cache=True, fastmath=FAST)
+def _see(system, x, shrink, seen):
+    """Write what attention sees of the tokens into the columns of `seen`."""
+    n, d = x.shape
+    for c in range(d):
+        for i in range(n):
+            seen[c, i] = x[i, c]
+            if system.positions.size:
+                seen[c, i] += system.positions[i, c] * shrink
+    if system.geometry & UNIT_INPUT:
+        unit_rows(seen.T)
+
+
+@no_type_check
+@njit(cache=True, fastmath=FAST)
+def _add_output(weight, mixed, width, flow):
+    """Add weight^T mixed to `flow`; tokens are columns."""
+    n = U(flow.shape[1])
+    for c in range(U(flow.shape[0])):
+        for a in range(U(width)):
+            w = weight[a, c]
+            for i in range(n):
+                flow[c, i] += w * mixed[a, i]
+
+
+@no_type_check
+@njit(cache=True, fastmath=FAST)
+def attention(system, x, log_scale, out, work):
+    """Write A(exp(log_scale) x) / exp(log_scale) into `out`."""
+    seen, q, k, v, mixed, flow = work
+    n, d = x.shape
+    none = system.b_q[:0, 0] if system.b_q.size else system.drift[:0]
+    shrink = math.exp(min(-log_scale, 700.0))
+    scale = min(system.beta * math.exp(min(2 * log_scale, 640.0)), LARGEST_LOGIT)
+    _see(system, x, shrink, seen)
+    for c in range(d):
+        flow[c] = system.drift[c] * shrink if system.drift.size else 0.0
+    for h in range(system.w_q.shape[0]):
+        b_q = system.b_q[h] if system.b_q.size else none
+        b_k = system.b_k[h] if system.b_k.size else none
+        _project(seen, system.w_q[h], b_q, shrink, system.width, q)
+        _project(seen, system.w_k[h], b_k, shrink, system.width, k)
+        _project(seen, system.w_v[h], none, shrink, system.width, v)
+        _turn(q, system)
+        _turn(k, system)
+        slope = system.slopes[h] * system.beta if system.slopes.size else 0.0
+        sees = (system.causal, system.window, system.unnormalised)
+        mix_rows(q, k, v, scale, slope, sees[0], sees[1], sees[2], 0, n, mixed)
+        _add_output(system.w_o[h], mixed, system.width, flow)
+    for i in range(n):
+        for c in range(d):
+            out[i, c] = flow[c, i]
+
+
+@no_type_check
+@njit(cache=True)
+def workspace(system, n):
+    """Return arrays to work in; coordinates that only fill up a head stay zero."""
+    d, r = system.w_q.shape[1], system.w_q.shape[2]
+    return (
+        np.empty((d, n)),
+        np.zeros((r, n)),
+        np.zeros((r, n)),
+        np.zeros((r, n)),
+        np.zeros((r, n)),
+        np.empty((d, n)),
+    )
+
+
+@no_type_check
+@njit(cache=True, fastmath=FAST)
+def rate(system, y, scaled, n, out, work):
+    """Write dy/dt into `out`, in the raw chart or (`scaled`) the scaled one."""
+    d = system.w_q.shape[1]
+    size = n * d
+    x = y[:size].reshape(n, d)
+    a = out[:size].reshape(n, d)
+    attention(system, x, y[size] if scaled else 0.0, a, work)
+    if scaled:
+        speed = 0.0
+        for i in range(size):
+            speed += y[i] * out[i]
+        for i in range(size):
+            out[i] -= speed * y[i]
+        out[size] = speed
+        return
+    if system.geometry & UNIT_OUTPUT:
+        unit_rows(a)
+    if system.geometry & ON_SPHERE:
+        for i in range(n):
+            along = 0.0
+            for c in range(d):
+                along += x[i, c] * a[i, c]
+            for c in range(d):
+                a[i, c] -= along * x[i, c]
+
+
+@no_type_check
+@njit(cache=True)
+def tidy(system, y, scaled, n):
+    """Put `y` back on its chart's constraint after a step."""
+    d = system.w_q.shape[1]
+    size = n * d
+    if scaled:
+        long = length(y[:size])
+        for i in range(size):
+            y[i] /= long
+        y[size] += math.log(long)
+    elif system.geometry & ON_SPHERE:
+        unit_rows(y[:size].reshape(n, d))
