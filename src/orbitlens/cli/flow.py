@@ -11,16 +11,17 @@ from orbitlens.cli.output import (
     WorkersOption,
     is_number,
     progress_bar,
+    show,
     stdout,
     write_json,
 )
 from orbitlens.errors import InputError
 
 if TYPE_CHECKING:
-    from orbitlens.flows.predict import Prediction
-    from orbitlens.flows.setup import Setup
-    from orbitlens.flows.system import System
-    from orbitlens.trajectory import Trajectory
+    from orbitlens.flows.setup import SimulateOptions
+    from orbitlens.flows.simulation import Simulation
+    from orbitlens.heads.head import Head
+    from orbitlens.heads.layers import AttentionLayer
 
 SystemOption = Annotated[
     str, typer.Option("--system", metavar="NAME", help="A named system (see --list).")
@@ -48,22 +49,29 @@ SeedOption = Annotated[int, typer.Option(metavar="S", help="Seed of tokens and r
 
 
 def simulate(
-    system: SystemOption = "aligned",
+    system: Annotated[
+        str | None,
+        typer.Option("--system", metavar="NAME", help="A named system: aligned, or see --list."),
+    ] = None,
     head: Annotated[
         str | None,
         typer.Option(metavar="MODEL:LAYER.HEAD", help="A head of a checkpoint, in place of NAME."),
     ] = None,
     tokens: TokensOption = 64,
-    dim: DimOption = 3,
+    dim: Annotated[
+        int | None, typer.Option("--dim", metavar="D", help="Width of the tokens: 3.")
+    ] = None,
     position: PositionOption = "none",
     rotary_base: BaseOption = 10000.0,
-    mask: MaskOption = "full",
+    mask: Annotated[
+        str | None, typer.Option(metavar="MASK", help="full (if not given) or causal.")
+    ] = None,
     window: WindowOption = 0,
     geometry: GeometryOption = "free",
     beta: BetaOption = 1.0,
     alignment: Annotated[
-        float, typer.Option(metavar="A", help="Of the system 'mixed': -1 to 1.")
-    ] = 0.0,
+        float | None, typer.Option(metavar="A", help="Of the system 'mixed': -1 to 1.")
+    ] = None,
     until: UntilOption = 10.0,
     rtol: RtolOption = 1e-6,
     seed: SeedOption = 0,
@@ -79,12 +87,13 @@ def simulate(
     if list_systems:
         _list_systems()
         return
-    setup = _setup(
-        system=system,
+    if head is not None:
+        _refuse_with_head(system=system, dim=dim, mask=mask, alignment=alignment)
+    options = _options(
         n_tokens=tokens,
-        d_model=dim,
+        d_model=3 if dim is None else dim,
         beta=beta,
-        alignment=alignment,
+        alignment=alignment or 0.0,
         position=position,
         rotary_base=rotary_base,
         mask=mask,
@@ -94,45 +103,67 @@ def simulate(
         rtol=rtol,
         seed=seed,
     )
-    _run_simulation(setup, head, json_file, plot)
+    _run_simulation(system or "aligned", head, options, json_file, plot)
+
+
+def _refuse_with_head(**given: object) -> None:
+    """Refuse what only a named system has: a head brings its own."""
+    set_ones = [f"--{name}" for name, value in given.items() if value is not None]
+    if set_ones:
+        raise InputError(
+            f"{' and '.join(set_ones)} cannot be given with --head: a head has its own. Leave "
+            f"{'it' if len(set_ones) == 1 else 'them'} out."
+        )
 
 
 def _run_simulation(
-    setup: "Setup", head: str | None, json_file: Path | None, plot: Path | None
+    system: str,
+    head: str | None,
+    options: "SimulateOptions",
+    json_file: Path | None,
+    plot: Path | None,
 ) -> None:
-    from orbitlens.flows.integrate import SimulationOptions
-    from orbitlens.flows.integrate import simulate as run
-    from orbitlens.flows.predict import predict
-    from orbitlens.flows.setup import build
+    from orbitlens.flows.simulation import simulate as run
+    from orbitlens.terminal.flow_view import simulation_view
 
     if plot is not None:
         from orbitlens.draw.film_file import film_kind
 
         film_kind(plot)
-    given = _system_of_head(head) if head is not None else None
-    flow, start = build(setup, given)
-    prediction = predict(flow, start)
+    target = _target(head) if head is not None else system
     with progress_bar("simulating"):
-        trajectory = run(flow, start, until=setup.until, options=SimulationOptions(rtol=setup.rtol))
-    result = _result(setup, head, prediction, trajectory)
-    if json_file is not None:
-        write_json(result, json_file)
+        result = run(target, options, name=head)
     if plot is not None:
-        from orbitlens.draw.film_file import write_film
-        from orbitlens.flows.film import flow_film
-        from orbitlens.flows.picture import flow_picture
-
-        title = head or f"{setup.system}, {setup.n_tokens} tokens in {flow.d_model} dimensions"
-        write_film(flow_film(flow_picture(trajectory, title=title, system=flow)), plot)
-    if json_file is None or str(json_file) != "-":
-        _show(result, head or setup.system, json_file, plot)
+        _write_film(result, target, plot)
+    written = [] if plot is None else [f"plot written to {plot}"]
+    show(result, simulation_view, json_file=json_file, written=written)
 
 
-def _setup(**given: Any) -> "Setup":  # noqa: ANN401 - the fields of a Setup
-    from orbitlens.flows.setup import Setup
+def _write_film(result: "Simulation", target: object, plot: Path) -> None:
+    from orbitlens.draw.film_file import write_film
+    from orbitlens.flows.film import flow_film
+    from orbitlens.flows.picture import flow_picture
+    from orbitlens.flows.simulation import build_flow
+
+    system, start = build_flow(target, result.options)
+    title = f"{result.name}, {len(start)} tokens in {system.d_model} dimensions"
+    picture = flow_picture(result.trajectory, title=title, system=system)
+    write_film(flow_film(picture), plot)
+
+
+def _options(**given: Any) -> "SimulateOptions":  # noqa: ANN401 - the fields of the options
+    from orbitlens.flows.setup import SimulateOptions
+
+    return SimulateOptions(**_parsed(given))
+
+
+def _parsed(given: dict[str, Any]) -> dict[str, Any]:
+    """Return settings with names read as what they name."""
     from orbitlens.flows.system import Geometry, Mask
 
     for name, kind in (("mask", Mask), ("geometry", Geometry)):
+        if given[name] is None:
+            continue
         try:
             given[name] = kind(given[name])
         except ValueError as error:
@@ -140,14 +171,12 @@ def _setup(**given: Any) -> "Setup":  # noqa: ANN401 - the fields of a Setup
             raise InputError(
                 f"--{name} {given[name]!r} is unknown. Expected one of: {known}."
             ) from error
-    return Setup(**given)
+    return given
 
 
-def _system_of_head(text: str) -> "System":
+def _target(text: str) -> "Head | AttentionLayer":
     """Read "MODEL:3.7" as head 7 of layer 3, "MODEL:3" as the whole layer 3."""
-    from orbitlens.checkpoint.load import load_checkpoint
-    from orbitlens.flows.system import system_of_heads, system_of_layer
-    from orbitlens.heads.layers import load_layer
+    from orbitlens.running.model import load
 
     model, colon, place = text.rpartition(":")
     layer, dot, number = place.partition(".")
@@ -155,84 +184,11 @@ def _system_of_head(text: str) -> "System":
         raise InputError(
             f"--head {text!r}: expected MODEL:LAYER.HEAD, such as my-model:3.7 (or MODEL:LAYER)."
         )
-    checkpoint = load_checkpoint(model)
-    stack = checkpoint.architecture.stacks[-1].name
-    loaded = load_layer(checkpoint, int(layer), stack=stack)
+    opened = load(model)
+    stack = opened.architecture.stacks[-1].name
     if not dot:
-        return system_of_layer(loaded)
-    if int(number) >= loaded.n_heads:
-        raise InputError(f"--head {text!r}: layer {layer} has heads 0 to {loaded.n_heads - 1}.")
-    return system_of_heads([loaded.head(int(number))])
-
-
-def _result(
-    setup: "Setup", head: str | None, prediction: "Prediction", trajectory: "Trajectory"
-) -> dict[str, Any]:
-    from orbitlens.flows.outcome import fate
-    from orbitlens.results.codec import encode
-    from orbitlens.theory.clouds import over_time
-
-    happened = fate(trajectory)
-    metrics = over_time(trajectory.unit_tokens)
-    return {
-        "setup": encode(setup),
-        "head": head,
-        "status": trajectory.status.value,
-        "ending": trajectory.ending,
-        "time": trajectory.status_time,
-        "evaluations": trajectory.n_evaluations,
-        "steps": trajectory.n_steps,
-        "clusters": trajectory.n_clusters,
-        "fate": happened.value,
-        "predicted": {
-            "fate": prediction.fate.value,
-            "source": prediction.source.value,
-            "why": prediction.why,
-        },
-        "agrees": prediction.fate is happened,
-        "tokens_start": trajectory.unit_tokens[0].tolist(),
-        "tokens_end": trajectory.unit_tokens[-1].tolist(),
-        "log_scale_end": trajectory.log_scale[-1].item(),
-        "events": encode(trajectory.events),
-        "times": trajectory.times.tolist(),
-        "log_scale": trajectory.log_scale.tolist(),
-        "metrics": metrics,
-        "certificates": encode(prediction.certificates),
-    }
-
-
-def _show(result: dict[str, Any], name: str, json_file: Path | None, plot: Path | None) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    console = stdout()
-    setup, predicted = result["setup"], result["predicted"]
-    console.print(Text(f"{name}: {setup['n_tokens']} tokens to t = {setup['until']:g}\n"))
-    table = Table(box=None, padding=(0, 1), show_header=False, width=80)
-    table.add_column(no_wrap=True)
-    table.add_column()
-    foreseen = "nothing" if predicted["source"] == "none" else predicted["fate"]
-    sure = {"certificate": "proved", "indication": "indicated", "closure": "expected"}
-    rows = [
-        (sure.get(predicted["source"], "predicted"), f"{foreseen}; {predicted['why']}"),
-        ("happened", f"{result['fate']}; {result['ending']}"),
-        ("agreement", _agreement(result)),
-        ("cost", f"{result['evaluations']} evaluations in {result['steps']} steps"),
-    ]
-    rows += [("event", f"t = {e['time']:.4g}: {e['what']}") for e in result["events"]]
-    rows += [("held", f"{c['name']}: {c['why']}") for c in result["certificates"] if c["holds"]]
-    for left, right in rows:
-        table.add_row(left, Text(right))
-    console.print(table)
-    for what, file in (("JSON", json_file), ("plot", plot)):
-        if file is not None:
-            console.print(Text(f"{what} written to {file}", style="dim"))
-
-
-def _agreement(result: dict[str, Any]) -> str:
-    if result["predicted"]["source"] == "none":
-        return "nothing was predicted"
-    return "yes" if result["agrees"] else "no"
+        return opened.layer(int(layer), stack=stack)
+    return opened.head(int(layer), int(number), stack=stack)
 
 
 def _list_systems() -> None:
@@ -274,10 +230,10 @@ def phase(
 ) -> None:
     """Sweep two parameters and map which regime each combination ends in."""
     from orbitlens.flows.phase import Sweep, run_sweep
+    from orbitlens.flows.setup import Setup
     from orbitlens.running.workers import workers_of
 
-    base = _setup(
-        system=system,
+    options = _options(
         n_tokens=tokens,
         d_model=dim,
         beta=beta,
@@ -289,6 +245,7 @@ def phase(
         until=until,
         rtol=rtol,
     )
+    base = Setup.of(system, options)
     sweep = Sweep(base=base, x=_axis(x, "--x"), y=_axis(y, "--y"), n_seeds=seeds)
     list(sweep.setups())  # complains before anything runs
     with workers_of(workers, cluster) as executor, progress_bar("sweeping") as report:

@@ -15,13 +15,14 @@ from typing import Any
 
 from orbitlens.errors import InputError
 from orbitlens.files import write_whole
-from orbitlens.flows.integrate import SimulationOptions, simulate
+from orbitlens.flows.agreement import Agreement, agreement_of
+from orbitlens.flows.integrate import IntegrateOptions, integrate_flow
 from orbitlens.flows.outcome import Fate, fate, log_sizes
 from orbitlens.flows.predict import predict
 from orbitlens.flows.setup import Setup, build
 
 SWEPT = {f.name: f.type for f in fields(Setup) if f.type in (int, float) and f.name != "seed"}
-VERSION = 1  # of the cells' files; another version is computed anew
+VERSION = 2  # of the cells' files; another version is computed anew
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,16 +143,16 @@ def run_sweep(
 
 def run_cell(setup: Setup, n_seeds: int) -> dict[str, float]:
     """Simulate one setup with several seeds; the numbers of a `Cell`, without its place."""
-    options = SimulationOptions(rtol=setup.rtol, n_saved=9)
+    options = IntegrateOptions(rtol=setup.rtol, n_saved=9)
     fates, clusters, growth, agreed = [], [], [], []
     for seed in range(n_seeds):
         system, tokens = build(replace(setup, seed=setup.seed + seed))
-        trajectory = simulate(system, tokens, until=setup.until, options=options)
+        trajectory = integrate_flow(system, tokens, until=setup.until, options=options)
         sizes = log_sizes(trajectory.unit_tokens, trajectory.log_scale)
         fates.append(fate(trajectory))
         clusters.append(trajectory.n_clusters)
         growth.append((sizes[-1] - sizes[0]).item())
-        agreed.append(predict(system, tokens).fate is fates[-1])
+        agreed.append(agreement_of(predict(system, tokens), trajectory) is Agreement.YES)
     shares = {kind.value: fates.count(kind) / n_seeds for kind in Fate}
     return {
         **shares,

@@ -11,16 +11,12 @@ import torch
 
 from orbitlens._types import Tokens
 from orbitlens.families.architecture import Position
+from orbitlens.flows.certify import flow_certificates, half_space_rate
 from orbitlens.flows.fields import checked_positions
 from orbitlens.flows.outcome import Fate
 from orbitlens.flows.system import Geometry, Mask, System
 from orbitlens.heads.head import Head
-from orbitlens.theory.certificates import (
-    EQUALITY,
-    Certificate,
-    head_certificates,
-    leader_certificate,
-)
+from orbitlens.theory.certificates import Certificate
 from orbitlens.theory.maps import HeadMaps
 from orbitlens.theory.rates import LayerDrift
 
@@ -43,7 +39,7 @@ class Prediction:
     fate: Fate
     source: Source
     why: str
-    certificates: tuple[Certificate, ...]  # of each head in turn
+    certificates: tuple[Certificate, ...]  # of the flow, drift and start included
 
 
 def heads_of(system: System) -> list[Head]:
@@ -86,16 +82,13 @@ def predict(system: System, tokens: Tokens) -> Prediction:
         tokens = tokens + checked_positions(system, tokens.shape[0])
     heads = heads_of(system)
     maps = [HeadMaps.of(head) for head in heads]
-    certificates = tuple(
-        c for h, m in zip(heads, maps, strict=True) for c in head_certificates(h, m)
+    certificates = flow_certificates(system, tokens, heads, maps)
+    source, fate, why = (
+        _by_certificate(system, tokens, maps, certificates)
+        or _by_signs(maps)
+        or (Source.CLOSURE, *_by_closure(maps))
     )
-    for attempt in (_by_certificate, _by_signs):
-        found = attempt(system, tokens, heads, maps)
-        if found is not None:
-            source, fate, why = found
-            return Prediction(fate=fate, source=source, why=why, certificates=certificates)
-    fate, why = _by_closure(maps)
-    return Prediction(fate=fate, source=Source.CLOSURE, why=why, certificates=certificates)
+    return Prediction(fate=fate, source=source, why=why, certificates=certificates)
 
 
 def _is_plain(system: System) -> bool:
@@ -107,59 +100,27 @@ def _is_plain(system: System) -> bool:
     )
 
 
-Found = tuple[Source, Fate, str]
+Outlook = tuple[Source, Fate, str]
 
 
 def _by_certificate(
-    system: System, tokens: Tokens, heads: list[Head], maps: list[HeadMaps]
-) -> Found | None:
-    biased = system.drift is not None and bool(system.drift.abs().max() > 0)
-    if len(heads) == 1 and not biased:
-        cloud = head_certificates(heads[0], maps[0])[1]
-        if cloud.holds:
-            fate = Fate.DIVERGING if maps[0].alignment_signs[0] > 0 else Fate.CONVERGING
-            return Source.CERTIFICATE, fate, f"T2: {cloud.why}"
-    if len(heads) == 1:
+    system: System, tokens: Tokens, maps: list[HeadMaps], certificates: tuple[Certificate, ...]
+) -> Outlook | None:
+    held = {c.name: c for c in certificates if c.holds}
+    if "T2" in held:
+        fate = Fate.DIVERGING if maps[0].alignment_signs[0] > 0 else Fate.CONVERGING
+        return Source.CERTIFICATE, fate, f"T2: {held['T2'].why}"
+    if "T3" in held:
         rate = half_space_rate(maps[0], tokens, system.drift)
-        if rate is not None:
-            why = f"T3: all tokens lie on one side of an eigenvector of V, eigenvalue {rate:.3g}"
-            return Source.CERTIFICATE, Fate.DIVERGING, why
-    spectrum = torch.linalg.eigvals((system.w_v @ system.w_o).sum(dim=0))
-    abscissa, radius = spectrum.real.max().item(), spectrum.abs().max().item()
-    leader = leader_certificate(heads, abscissa, radius)
-    if leader.holds and abscissa > 0:
-        return Source.CERTIFICATE, Fate.DIVERGING, f"T4: {leader.why}"
+        why = f"T3: all tokens lie on one side of an eigenvector of V, eigenvalue {rate:.3g}"
+        return Source.CERTIFICATE, Fate.DIVERGING, why
+    if "T4" in held and held["T4"].margin > 0:
+        return Source.CERTIFICATE, Fate.DIVERGING, f"T4: {held['T4'].why}"
     return None
 
 
-def half_space_rate(
-    maps: HeadMaps, tokens: Tokens, drift: torch.Tensor | None = None
-) -> float | None:
-    """Return the largest positive eigenvalue of V whose hyperplane has all tokens on one side.
-
-    T3 needs V^T w = lambda w with w . x_i > 0 for every token (and w . b >= 0): w = U a, where a is
-    an eigenvector of O^T U.
-    """
-    values, vectors = torch.linalg.eig(maps.value_out.T)
-    rounding = EQUALITY * maps.speed_limit  # below, an eigenvalue may be a zero
-    best: float | None = None
-    for k in range(values.numel()):
-        rate = values[k].real.item()
-        if values[k].imag != 0 or rate <= (best or rounding):
-            continue
-        w = maps.value @ vectors[:, k].real
-        sides = tokens @ w
-        sign = 1.0 if sides[0] > 0 else -1.0
-        pushes = drift is None or sign * float(drift @ w) >= 0
-        if bool((sign * sides > 0).all()) and pushes:
-            best = rate
-    return best
-
-
-def _by_signs(
-    system: System, tokens: Tokens, heads: list[Head], maps: list[HeadMaps]
-) -> Found | None:
-    if len(heads) != 1 or maps[0].rank < maps[0].d_model:
+def _by_signs(maps: list[HeadMaps]) -> Outlook | None:
+    if len(maps) != 1 or maps[0].rank < maps[0].d_model:
         return None
     w = maps[0].left @ maps[0].right.T
     if torch.linalg.eigvalsh((w + w.T) / 2)[0] <= 0:

@@ -4,7 +4,7 @@ Enters: a `Setup`. Leaves: a `System` and its tokens. Every numeric field can be
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import torch
 
@@ -20,47 +20,67 @@ MIXED = "mixed"  # the family of systems between anti-aligned and aligned
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setup:
-    """A simulation; `alignment` is read by the system "mixed" alone."""
+class SimulateOptions:
+    """How to simulate a flow, whosever it is."""
 
-    system: str = "aligned"
     n_tokens: int = 64
-    d_model: int = 3
+    d_model: int = 3  # of the named systems; a head has its own
     beta: float = 1.0
-    alignment: float = 0.0  # V = a W + sqrt(1 - a^2) R, with W > 0 and R random
+    alignment: float = 0.0  # of the system "mixed": V = a W + sqrt(1 - a^2) R, W > 0 and R random
     position: str = "none"
     position_size: float = 1.0  # length of the absolute encodings
     rotary_base: float = 10000.0
-    mask: Mask = Mask.FULL
-    window: int = 0  # tokens; 0: none
+    mask: Mask | None = None  # of the named systems (None: full); a head has its own
+    window: int = 0  # tokens; 0: none, or a head's own
     geometry: Geometry = Geometry.FREE
     until: float = 10.0
     rtol: float = 1e-6
     seed: int = 0
 
 
-def build(setup: Setup, given: System | None = None) -> tuple[System, Tokens]:
-    """Return the system and the start of a setup; `given` replaces the named system.
+@dataclass(frozen=True, kw_only=True)
+class Setup(SimulateOptions):
+    """A named system and how to simulate it."""
+
+    system: str = "aligned"
+
+    @classmethod
+    def of(cls, system: str, options: SimulateOptions) -> "Setup":
+        """Return options for a named system."""
+        given = {f.name: getattr(options, f.name) for f in fields(SimulateOptions)}
+        return cls(system=system, **given)
+
+
+def build(setup: SimulateOptions, given: System | None = None) -> tuple[System, Tokens]:
+    """Return the system and the start of a setup; options alone need a system `given`.
 
     Raises:
-        InputError: a name is unknown, or a number is out of range.
+        InputError: a name is unknown, a number is out of range, or a mask was set for a system that
+            has its own.
     """
     if setup.n_tokens < 1:
         raise InputError(f"{setup.n_tokens} tokens were asked for; expected at least 1.")
+    if given is not None and setup.mask not in {None, given.mask}:
+        raise InputError(
+            f"the mask {setup.mask} was asked for, and this system's own is {given.mask}. Leave it "
+            "out, or give a System with that mask."
+        )
     generator = torch.Generator().manual_seed(setup.seed)
     base = given if given is not None else _named(setup, generator)
     tokens = torch.randn(setup.n_tokens, base.d_model, generator=generator, dtype=torch.float64)
     system = replace(
         base,
         beta=base.beta * setup.beta,
-        mask=setup.mask if given is None else base.mask,
+        mask=setup.mask or base.mask,
         window=setup.window or base.window,
-        geometry=setup.geometry,
+        geometry=base.geometry if setup.geometry is Geometry.FREE else setup.geometry,
     )
     return _with_position(system, setup, generator), tokens
 
 
-def _named(setup: Setup, generator: torch.Generator) -> System:
+def _named(setup: SimulateOptions, generator: torch.Generator) -> System:
+    if not isinstance(setup, Setup):
+        raise InputError("these options name no system; give one, or a Setup with a name.")
     if setup.system == MIXED:
         return _mixed(setup, generator)
     if setup.system not in EXAMPLES:
@@ -69,7 +89,7 @@ def _named(setup: Setup, generator: torch.Generator) -> System:
     return example_system(setup.system, d_model=setup.d_model, seed=setup.seed)
 
 
-def _mixed(setup: Setup, generator: torch.Generator) -> System:
+def _mixed(setup: SimulateOptions, generator: torch.Generator) -> System:
     a, d = setup.alignment, setup.d_model
     if not -1 <= a <= 1 or d < 1:
         raise InputError(
@@ -80,7 +100,7 @@ def _mixed(setup: Setup, generator: torch.Generator) -> System:
     return system_of_maps(eye, a * eye + math.sqrt(1 - a * a) * noise)
 
 
-def _with_position(system: System, setup: Setup, generator: torch.Generator) -> System:
+def _with_position(system: System, setup: SimulateOptions, generator: torch.Generator) -> System:
     kind = setup.position
     if kind == "none":
         return system
@@ -97,7 +117,7 @@ def _with_position(system: System, setup: Setup, generator: torch.Generator) -> 
     raise InputError(f"the position encoding {kind!r} is unknown. Known: {', '.join(POSITIONS)}.")
 
 
-def _rotary(system: System, setup: Setup) -> RotarySpec:
+def _rotary(system: System, setup: SimulateOptions) -> RotarySpec:
     turned = system.d_head - system.d_head % 2
     if turned == 0 or setup.rotary_base <= 0:
         raise InputError(

@@ -6,12 +6,25 @@ Apart from `terminal.py`, whose scan must not wait for the simulator's packages.
 from collections.abc import Iterator
 
 from rich.console import Console, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from orbitlens.flows.outcome import Fate
 from orbitlens.flows.phase import PhaseDiagram
+from orbitlens.flows.simulation import Simulation
 from orbitlens.scanning.scan_result import Tendency
 from orbitlens.terminal.scan_view import STYLES
+
+
+def simulation_view(simulation: Simulation, console: Console) -> Iterator[RenderableType]:
+    """Yield a simulation: what was predicted, what happened, and whether they agree."""
+    yield Text(simulation.title + "\n")
+    table = Table(box=None, padding=(0, 1), show_header=False, width=80)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for left, right in simulation.lines():
+        table.add_row(left, Text(right))
+    yield table
 
 
 def phase_view(diagram: PhaseDiagram, console: Console) -> Iterator[RenderableType]:
@@ -40,5 +53,5 @@ def phase_view(diagram: PhaseDiagram, console: Console) -> Iterator[RenderableTy
     names = ", ".join(f"{marks[kind][0]} {kind.value}" for kind in Fate)
     agreement = sum(cell.agreement for cell in diagram.cells) / len(diagram.cells)
     yield Text(
-        f"{names}; {sweep.n_seeds} seeds a cell. Theory foresaw {agreement:.0%} of the runs."
+        f"{names}; {sweep.n_seeds} seeds a cell. Theory predicted {agreement:.0%} of the runs."
     )

@@ -97,6 +97,20 @@ def _certificate(
     )
 
 
+def restricted(certificate: Certificate, *extra: Hypothesis) -> Certificate:
+    """Return a certificate under more hypotheses, about the flow that the head is part of."""
+    failed = [f"{h.name}: {h.detail}" for h in extra if not h.holds]
+    if not failed:
+        return replace(certificate, hypotheses=(*certificate.hypotheses, *extra))
+    before = certificate.why if not certificate.holds else "no certificate"
+    return replace(
+        certificate,
+        holds=False,
+        why="; ".join([before, *failed]),
+        hypotheses=(*certificate.hypotheses, *extra),
+    )
+
+
 def head_certificates(head: Head, maps: HeadMaps | None = None) -> tuple[Certificate, ...]:
     """Check T1 to T5 on the flow of one head alone."""
     maps = maps or HeadMaps.of(head)
