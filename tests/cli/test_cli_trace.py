@@ -201,7 +201,7 @@ def test_a_short_text_and_a_wrong_encoding_are_refused(shared_model, tmp_path):
 def test_the_packages_own_passage_is_the_default_text(shared_model):
     result = run(str(shared_model("stories260K-llama-hf")), "--max-tokens", "600")
     assert result.exit_code == 0, result.output
-    assert "spreads tokens in every layer" in result.output
+    assert "spreads raw distances in every layer" in result.output
 
 
 def test_images_of_the_wrong_size_are_refused(model_folder, tmp_path):

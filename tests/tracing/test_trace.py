@@ -75,7 +75,7 @@ def test_every_kind_of_model_is_traced(tiny, name):
     assert found.agreement.held_out
     text = json.dumps(found.to_json(), allow_nan=False)
     assert set(json.loads(text)["layers"][0]) == {
-        "layer", "stack", "attention", "mlp", "norm", "metrics", "heads",
+        "layer", "stack", "attention", "mlp", "norm", "metrics", "heads", "directions",
     }  # fmt: skip
 
 
@@ -259,7 +259,7 @@ def test_a_rotary_decoder_is_predicted_on_another_text(shared_model):
     assert best.sharpness.pearson > 0.9
     plain = found.agreement.per_closure["plain"]
     assert plain.layers.mean_error > best.layers.mean_error
-    assert "spreads tokens in every layer" in depth_sentences(found.layers)[0]
+    assert "spreads raw distances in every layer" in depth_sentences(found.layers)[0]
 
 
 def test_an_untrained_twin_does_less(shared_model):

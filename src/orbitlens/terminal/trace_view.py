@@ -44,13 +44,14 @@ def trace_view(trace: Trace, console: Console) -> Iterator[RenderableType]:
         layers = [layer for layer in trace.layers if layer.stack == stack.name]
         if len(model.stacks) > 1:
             yield Text(stack.name, style="bold")
+        yield _directions_table(layers)
         yield _table(layers)
         yield _courses(layers, console)
     if trace.twin is not None:
         yield Text(_twin_line(trace), style="not bold")
     if trace.mechanisms is not None:
         yield from mechanisms_view(trace.mechanisms)
-    for flag in trace.flags:
+    for flag in (*trace.flags, *_massive(trace)):
         yield Text(f"note: {flag}")
     check = trace.self_check
     yield Text(
@@ -118,6 +119,25 @@ def sparkline(values: Sequence[float], bars: str = BARS) -> str:
     return "".join(bars[round((v - low) / size * (len(bars) - 1))] for v in values)
 
 
+def _directions_table(layers: Sequence[LayerTrace]) -> FittedTable:
+    names = ("layer", "cosine", "attention", "MLP", "norm", "cosine after", "strongest head")
+    rows = []
+    for layer in layers:
+        here = layer.directions
+        head, change = max(enumerate(h.share for h in here.heads), key=lambda pair: abs(pair[1]))
+        rows.append([
+            Text(str(layer.layer)),
+            Text(f"{here.cosine_before:.3f}"),
+            _change(here.attention),
+            _change(here.mlp),
+            _change(here.norm),
+            Text(f"{here.cosine_after:.3f}"),
+            Text(f"{head}: {change:+.3f}"),
+        ])  # fmt: skip
+    title = "directions: mean cosine C, and changes of ln(1 − C)"
+    return FittedTable([Column(name) for name in names], rows, title)
+
+
 def _table(layers: Sequence[LayerTrace]) -> FittedTable:
     names = ("layer", "attention", "predicted", "simulated", "MLP", "norm", "Σp²", "predicted")
     rows = []
@@ -133,13 +153,29 @@ def _table(layers: Sequence[LayerTrace]) -> FittedTable:
             Text(f"{sum(head.sharpness for head in layer.heads) / n:.2f}"),
             Text(f"{sum(head.predicted_sharpness for head in layer.heads) / n:.2f}"),
         ])  # fmt: skip
-    title = "ln of the change of squared pair distance"
+    title = "raw distances: ln of the change of squared pair distance"
     return FittedTable([Column(name) for name in names], rows, title)
 
 
 def _change(value: float) -> Text:
     style = STYLES[Tendency.SPREADS if value > 0 else Tendency.GATHERS]
     return Text(f"{value:+.3f}", style=style)
+
+
+def _massive(trace: Trace) -> Iterator[str]:
+    """Say where tokens are far longer than the rest, from which layer on."""
+    for stack in trace.model.stacks:
+        layers = [layer for layer in trace.layers if layer.stack == stack.name]
+        here = [(layer.layer, layer.directions.massive[0]) for layer in layers
+                if layer.directions.massive]  # fmt: skip
+        if here:
+            first, token = here[0]
+            longest = max(one.ratio for _, one in here)
+            yield (
+                f"the token at position {token.position} is massive from layer {first} on: up to "
+                f"{longest:.0f} times as long as the median of its context; raw distances are "
+                "mostly its own"
+            )
 
 
 def _courses(layers: Sequence[LayerTrace], console: Console) -> Padding:

@@ -26,7 +26,7 @@ from orbitlens.tracing.mechanism_result import Mechanisms
 from orbitlens.tracing.mechanisms import MechanismOptions, mechanism_scores
 from orbitlens.tracing.options import TraceOptions
 from orbitlens.tracing.readings import Tallies, check_closures, replay_traces, traced_layers
-from orbitlens.tracing.reports import agreement_report, energy_course
+from orbitlens.tracing.reports import agreement_report, direction_report, energy_course
 from orbitlens.tracing.trace_result import SelfCheck, Trace
 
 ROUNDING = 1e-12  # squared distances this small beside squared norms are rounding, in float32
@@ -127,6 +127,7 @@ def assembled(
         context=collector.context,
         layers=layers,
         agreement=agreement_report(layers, options.closure, held_out=collector.held_out),
+        direction_agreement=direction_report(layers),
         replay=replay_traces(checkpoint, module, collector.first_batch, options),
         energy=energy_course(checkpoint, judged),
         twin=None,

@@ -24,6 +24,8 @@ from orbitlens.theory.ranks import (
     stable_rank,
 )
 from orbitlens.tracing.closures import ClosurePrediction, frozen_closure, plain_closure
+from orbitlens.tracing.direction_closures import DIRECTION_CLOSURES
+from orbitlens.tracing.direction_tally import DirectionTally
 from orbitlens.tracing.options import TraceOptions
 from orbitlens.tracing.patterns import attention_entropy, overlap, sharpness, sink_share
 from orbitlens.tracing.replay import (
@@ -120,7 +122,7 @@ def _layer(
             closures={name: p.log_change for name, p in predictions.items()},
         ),
         mlp=MlpTrace(measured_log_change=tally.mlp_change),
-        norm=NormTrace(measured_log_change=sum(norms.values()), places=norms),
+        norm=NormTrace(measured_log_change=math.fsum(norms.values()), places=norms),
         metrics={**layer_metrics(fitted, tally), **patterns.means(), "lyapunov": growth},
         heads=tuple(
             HeadTrace(
@@ -136,7 +138,17 @@ def _layer(
             )
             for h, measured in enumerate(tally.head_changes)
         ),
+        directions=_all_that_ran(fitted, tally).reading(
+            tally.directions.path,
+            {name: closure(fitted) for name, closure in DIRECTION_CLOSURES.items()},
+        ),
     )
+
+
+def _all_that_ran(fitted: LayerTally, judged: LayerTally) -> DirectionTally:
+    if fitted is judged:
+        return judged.directions
+    return fitted.directions.merged(judged.directions)
 
 
 class _Patterns:

@@ -11,7 +11,14 @@ from orbitlens.checkpoint.opened import Checkpoint
 from orbitlens.theory.clouds import interaction_energy
 from orbitlens.tracing.patterns import is_monotone
 from orbitlens.tracing.tally import LayerTally
-from orbitlens.tracing.trace_result import Agreement, AgreementReport, ClosureAgreement, LayerTrace
+from orbitlens.tracing.trace_result import (
+    Agreement,
+    AgreementReport,
+    ClosureAgreement,
+    DirectionAgreement,
+    DirectionReport,
+    LayerTrace,
+)
 
 Values = np.ndarray[tuple[int], np.dtype[np.float64]]
 
@@ -72,6 +79,30 @@ def agreement_report(
         per_closure=per_closure,
         simulated=agreement([a.attention.simulated_log_change for a in layers], measured),
     )
+
+
+CLEAR = 0.01  # measured share of ln(1 - C) beyond which the sign of a head is asked for
+
+
+def direction_report(layers: Sequence[LayerTrace]) -> DirectionReport:
+    """Return the agreement of every closure for directions, over layers and over heads."""
+    heads = [head for layer in layers for head in layer.directions.heads]
+    clear = [head for head in heads if abs(head.judged) > CLEAR]
+    per_closure = {
+        name: DirectionAgreement(
+            layers=agreement(
+                [layer.directions.predicted[name] for layer in layers],
+                [layer.directions.judged for layer in layers],
+            ),
+            heads=agreement([h.predicted[name] for h in heads], [h.judged for h in heads]),
+            clear_heads=agreement([h.predicted[name] for h in clear], [h.judged for h in clear]),
+        )
+        for name in layers[0].directions.predicted
+    }
+    gathering = sum(head.judged < 0 for head in clear)
+    majority = max(gathering, len(clear) - gathering) / len(clear) if clear else None
+    by_size = agreement([-head.size for head in heads], [h.judged for h in heads]).pearson
+    return DirectionReport(per_closure=per_closure, majority_sign=majority, by_size=by_size)
 
 
 def energy_course(

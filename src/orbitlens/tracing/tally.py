@@ -14,6 +14,7 @@ from torch import Tensor
 
 from orbitlens.heads.layers import AttentionLayer
 from orbitlens.running.capture import LayerStates, is_post_norm
+from orbitlens.tracing.direction_tally import DirectionTally
 from orbitlens.tracing.heads import head_log_changes, seen_tokens
 from orbitlens.tracing.steps import pair_contraction
 from orbitlens.tracing.streams import CovarianceSums, Kept, SpreadSums, StateSums, split_padding
@@ -91,6 +92,11 @@ class LayerTally:
     update_cosines: float = 0.0
     contractions: float = 0.0
     contexts: int = 0
+    directions: DirectionTally = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Start the sums that need the layer."""
+        self.directions = DirectionTally(self.layer, n_attributed=self.n_kept)
 
     def add(self, states: LayerStates, real: Kept | None = None) -> None:
         """Add one batch; `real` marks the tokens that are no padding."""
@@ -117,6 +123,7 @@ class LayerTally:
         self._add_heads(states, centred)
         self._add_spreads(states)
         self._add_step(x, states.after)
+        self.directions.add(states)
         self.positions.add(x)
         room = max(self.n_kept // x.shape[1], FEWEST_KEPT) - len(self.kept)
         if room > 0:

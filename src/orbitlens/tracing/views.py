@@ -7,7 +7,7 @@ from orbitlens.draw.figure import INK, ZERO
 from orbitlens.results.html import HtmlTable
 from orbitlens.results.plotting import GATHER, SPREAD
 from orbitlens.tracing.mechanism_result import Mechanisms
-from orbitlens.tracing.trace_result import Agreement, HeadTrace, LayerTrace, Trace
+from orbitlens.tracing.trace_result import DEFAULT_CLOSURE, Agreement, HeadTrace, LayerTrace, Trace
 
 CHANGE = "ln of the change of squared pair distance by attention"
 CURVES = (
@@ -20,8 +20,9 @@ CURVES = (
 def part_rows(trace: Trace) -> Iterator[dict[str, object]]:
     """Yield a row for each part of each layer: attention, mlp, norm, and each head.
 
-    Log-changes are those of the mean squared pair distance; the metrics are those of the tokens in
-    front of the layer, the same in each of its rows.
+    `log_change` is the change of ln(1 - C), C the mean cosine of directions: negative where tokens
+    gather. The other log-changes are those of the mean squared pair distance. Metrics are those of
+    the tokens in front of the layer, the same in each of its rows.
     """
     twins = trace.twin.layers if trace.twin is not None else (None,) * len(trace.layers)
     for layer, twin in zip(trace.layers, twins, strict=True):
@@ -29,6 +30,7 @@ def part_rows(trace: Trace) -> Iterator[dict[str, object]]:
         for name, values in _parts(layer).items():
             untrained = None if twin is None else _parts(twin)[name]["measured_log_change"]
             row = {**place, "part": name, **values, "twin_measured_log_change": untrained}
+            row |= _direction_columns(layer, name)
             yield {**_ordered(row), **layer.metrics}
 
 
@@ -45,6 +47,24 @@ def _parts(layer: LayerTrace) -> dict[str, dict[str, object]]:
         "mlp": {"measured_log_change": layer.mlp.measured_log_change},
         "norm": {"measured_log_change": layer.norm.measured_log_change},
         **{f"head {head.head}": _head(head) for head in layer.heads},
+    }
+
+
+def _direction_columns(layer: LayerTrace, part: str) -> dict[str, object]:
+    """Return the change of ln(1 - C) by a part, and C before and after it."""
+    here = layer.directions
+    changes = {"attention": here.attention, "mlp": here.mlp, "norm": here.norm}
+    shares = {f"head {k}": head.share for k, head in enumerate(here.heads)}
+    predicted = {f"head {k}": h.predicted[DEFAULT_CLOSURE] for k, h in enumerate(here.heads)}
+    predicted["attention"] = here.predicted[DEFAULT_CLOSURE]
+    ends = {"attention": (here.cosine_before, here.cosine_attention)}
+    before, after = ends.get(part, (None, None))
+    return {
+        "log_change": {**changes, **shares}[part],
+        "predicted": predicted.get(part),
+        "raw_log_change": _parts(layer)[part]["measured_log_change"],
+        "cosine_before": before if before is not None else here.cosine_before,
+        "cosine_after": after if after is not None else here.cosine_after,
     }
 
 
@@ -66,7 +86,8 @@ def _closures(closures: Mapping[str, float]) -> dict[str, object]:
 
 def _ordered(row: dict[str, object]) -> dict[str, object]:
     """Return a row whose first columns are those that every part shares."""
-    first = ("stack", "layer", "part", "measured_log_change", "twin_measured_log_change",
+    first = ("stack", "layer", "part", "log_change", "predicted", "cosine_before", "cosine_after",
+             "raw_log_change", "measured_log_change", "twin_measured_log_change",
              "predicted_log_change", "simulated_log_change")  # fmt: skip
     return {name: row.get(name) for name in first} | row
 

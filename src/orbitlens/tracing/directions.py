@@ -1,0 +1,176 @@
+"""Directions: what the next layer sees of its tokens, and what every part of a block does to them.
+
+Enters: tokens before and after a step, and the parts of the step. Leaves: the mean cosine C over
+pairs of a context, S = ln(1 - C), and each part's share of the change of S (theory section 7):
+
+    y_i = x_i / |x_i|   (behind a LayerNorm: after the mean coordinate is taken away)
+    1 - C is half the mean squared distance between directions; S falls where tokens gather.
+
+Parts of a step x -> x + d, d = sum of parts, share its change by the integral of the first-order
+change along x + s d, s from 0 to 1: linear in the parts, so that they add up, whatever the size of
+the step (Aumann and Shapley). Gauss points do the integral; sums over contexts are kept for each.
+"""
+
+import math
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from orbitlens.tracing.streams import Contexts
+
+Parts = Float[Tensor, "part batch tokens width"]
+# Where a step is far longer than its token, the token turns at the very beginning of the path.
+ENDS = (0.0, 1 / 256, 1 / 32, 1 / 4, 1.0)
+PER_PANEL = 16  # Gauss points between two ends
+
+
+def _gauss_panels() -> tuple[tuple[float, ...], tuple[float, ...]]:
+    points, weights = np.polynomial.legendre.leggauss(PER_PANEL)
+    panels = list(pairwise(ENDS))
+    nodes = [a + (b - a) * (u + 1) / 2 for a, b in panels for u in points]
+    return tuple(nodes), tuple((b - a) * w / 2 for a, b in panels for w in weights)
+
+
+NODES, WEIGHTS = _gauss_panels()
+N_NODES = len(NODES)
+
+
+def centre(x: Float[Tensor, "*any width"]) -> Float[Tensor, "*any width"]:
+    """Return tokens without their mean coordinate, as a LayerNorm sees them."""
+    return x - x.mean(dim=-1, keepdim=True)
+
+
+def directions(x: Float[Tensor, "*any width"]) -> Float[Tensor, "*any width"]:
+    """Return tokens at length one; a token of length zero stays zero."""
+    lengths = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return torch.where(lengths > 0, x / lengths.clamp(min=torch.finfo(x.dtype).tiny), 0.0)
+
+
+@dataclass
+class CosineSums:
+    """The mean cosine over pairs of tokens of a context, pooled over contexts."""
+
+    cosines: float = 0.0
+    n_pairs: int = 0
+
+    def add(self, x: Contexts) -> None:
+        """Add the tokens of a batch."""
+        self.cosines += _pair_cosines(directions(x.double()))
+        self.n_pairs += x.shape[0] * x.shape[1] * (x.shape[1] - 1)
+
+    def merged(self, other: "CosineSums") -> "CosineSums":
+        """Return the sums of both."""
+        return CosineSums(self.cosines + other.cosines, self.n_pairs + other.n_pairs)
+
+    @property
+    def value(self) -> float:
+        """The mean cosine C."""
+        return self.cosines / self.n_pairs if self.n_pairs else 0.0
+
+    @property
+    def log_spread(self) -> float:
+        """S = ln(1 - C); minus infinity where all directions are one."""
+        return log_spread(self.value)
+
+
+def log_spread(cosine: float) -> float:
+    """Return S = ln(1 - C).
+
+    >>> round(log_spread(0.5), 4)
+    -0.6931
+    """
+    return math.log1p(-cosine) if cosine < 1 else -math.inf
+
+
+@dataclass
+class PathSums:
+    """What the parts of a step do to S, summed over contexts at every Gauss point of the path."""
+
+    n_parts: int
+    before: CosineSums = field(default_factory=CosineSums)
+    after: CosineSums = field(default_factory=CosineSums)
+    alone: list[CosineSums] = field(default_factory=list)  # after one part alone
+    sizes: Tensor = field(init=False)  # sum over tokens of |part| / |x|, for each part
+    n_tokens: int = 0
+    _cosines: Tensor = field(init=False)  # of pairs, at each node
+    _slopes: Tensor = field(init=False)  # of the sum of cosines by each part, at each node
+
+    def __post_init__(self) -> None:
+        """Start from nothing."""
+        self.sizes = torch.zeros(self.n_parts, dtype=torch.float64)
+        self._cosines = torch.zeros(N_NODES, dtype=torch.float64)
+        self._slopes = torch.zeros(N_NODES, self.n_parts, dtype=torch.float64)
+        self.alone = [CosineSums() for _ in range(self.n_parts)]
+
+    def add(self, x: Contexts, parts: Parts) -> None:
+        """Add the tokens of a batch and the parts of what is added to them."""
+        start, pieces = x.double(), parts.double()
+        step = pieces.sum(dim=0)
+        lengths = torch.linalg.vector_norm(start, dim=-1).clamp(min=1e-300)
+        self.sizes += (torch.linalg.vector_norm(pieces, dim=-1) / lengths).sum(dim=(1, 2))
+        self.n_tokens += lengths.numel()
+        self.before.add(start)
+        self.after.add(start + step)
+        for part, sums in zip(pieces, self.alone, strict=True):
+            sums.add(start + part)
+        for node, s in enumerate(NODES):
+            cosines, slopes = _slope(start + s * step, pieces)
+            self._cosines[node] += cosines
+            self._slopes[node] += slopes
+
+    def merged(self, other: "PathSums") -> "PathSums":
+        """Return the sums of both."""
+        total = PathSums(self.n_parts)
+        total.before = self.before.merged(other.before)
+        total.after = self.after.merged(other.after)
+        total.alone = [a.merged(b) for a, b in zip(self.alone, other.alone, strict=True)]
+        total.sizes = self.sizes + other.sizes
+        total.n_tokens = self.n_tokens + other.n_tokens
+        total._cosines = self._cosines + other._cosines
+        total._slopes = self._slopes + other._slopes
+        return total
+
+    @property
+    def change(self) -> float:
+        """The change of S by the whole step."""
+        return self.after.log_spread - self.before.log_spread
+
+    @property
+    def shares(self) -> list[float]:
+        """Each part's share of the change; they sum to `change` to the error of the quadrature."""
+        weights = torch.tensor(WEIGHTS, dtype=torch.float64)
+        slopes = -self._slopes / (self.before.n_pairs - self._cosines)[:, None]
+        return (weights @ slopes).tolist()
+
+    @property
+    def mean_sizes(self) -> list[float]:
+        """Mean length of each part over that of its token."""
+        return (self.sizes / max(self.n_tokens, 1)).tolist()
+
+    @property
+    def effects_alone(self) -> list[float]:
+        """The change of S by each part alone: from x to x + part."""
+        return [sums.log_spread - self.before.log_spread for sums in self.alone]
+
+
+def _pair_cosines(y: Float[Tensor, "batch tokens width"]) -> float:
+    """Return the sum of y_i . y_j over ordered pairs i != j of each context."""
+    return (y.sum(dim=1).square().sum() - y.square().sum()).item()
+
+
+def _slope(x: Contexts, parts: Parts) -> tuple[float, Float[Tensor, " part"]]:
+    """Return the sum of cosines at x, and its first-order change by each part.
+
+    With m = sum_j y_j: sum over i of 2 (m - (m . y_i) y_i) . part_i / |x_i|.
+    """
+    lengths = torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp(min=1e-300)
+    y = x / lengths
+    total = y.sum(dim=1, keepdim=True)
+    along = (y * total).sum(dim=-1, keepdim=True)
+    pull = 2 * (total - along * y) / lengths
+    slopes = torch.einsum("pbtd,btd->p", parts, pull)
+    return _pair_cosines(y), slopes
