@@ -1,8 +1,8 @@
 """Compiled code, and the one call that decides who gets it.
 
 Enters: a `System` and its number of tokens. Leaves: a `FastPath`, whose parts are None where plain
-code is as good. What stays here gains at least 1.5 times the processor time of what it replaces
-(`benchmarks/simulate_paths.py`); everything it does, `fields.py` and `adaptive.py` do too.
+code is as good. What stays here gains at least 1.5 times the processor time of what it replaces;
+everything it does, `fields.py` and `adaptive.py` do too.
 """
 
 from collections.abc import Callable
