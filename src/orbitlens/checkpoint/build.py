@@ -44,7 +44,8 @@ def build_architecture(config: Mapping[str, Any], source: TensorSource, path: st
     settings = Settings(merged, path)
     try:
         return _build(family, settings, source)
-    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
+    # Settings check the types of all they return: a TypeError here would be a bug of ours.
+    except (ValueError, LookupError, ArithmeticError) as error:
         raise CheckpointError(
             f"{path}: the config of this {family.model_type!r} model has a value of an unexpected "
             f"form ({type(error).__name__}: {error}). Correct the config, or fetch it again."

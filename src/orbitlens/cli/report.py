@@ -182,5 +182,7 @@ def _say(made: "Report", out: Path) -> None:
             console.print(Text(f"  {sentence}"))
         for part, why in model.missing.items():
             console.print(Text(f"  missing, {part}: {why}", style="dim"))
+        for note in model.notes:
+            console.print(Text(f"  note: {note}", style="dim"))
     size = len(made.html.encode()) / 1e6
     console.print(Text(f"report written to {out} ({size:.1f} MB)", style="dim"))

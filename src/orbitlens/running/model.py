@@ -47,6 +47,7 @@ class Model:
         self.is_live = module is not None
         self.dtype, self.allow_pickle = dtype, allow_pickle
         self._given_module, self._given_tokenizer = module, tokenizer
+        self._origin: Model | None = None  # the model of a GGUF file, whose running form this is
         self._layers: dict[tuple[str, int, str], AttentionLayer] = {}
 
     def __repr__(self) -> str:
@@ -90,6 +91,8 @@ class Model:
     @cached_property
     def tokenizer(self) -> Any | None:  # noqa: ANN401 - a tokenizer of transformers
         """The tokenizer given or found beside the weights; None where there is none."""
+        if self._origin is not None:
+            return self._origin.tokenizer
         if self._given_tokenizer is not None or self.is_live:
             return self._given_tokenizer
         if not has_tokenizer(self.checkpoint):
@@ -131,7 +134,9 @@ class Model:
         if not self.is_gguf:
             return self
         checkpoint = checkpoint_of_module(self.module, name=self.checkpoint.path)
-        return Model(checkpoint, module=self.module, tokenizer=self.tokenizer)
+        running = Model(checkpoint, module=self.module)
+        running._origin = self  # its tokenizer is read when it is needed: ids need none
+        return running
 
     def layer(
         self,
