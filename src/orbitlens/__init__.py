@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     )
     from orbitlens.explaining.api import ExplainOptions, explain
     from orbitlens.explaining.explanation import Explanation
+    from orbitlens.flows.setup import SimulateOptions
+    from orbitlens.flows.simulation import Simulation, simulate
     from orbitlens.order.api import audit
     from orbitlens.order.audit_result import Audit
     from orbitlens.order.defect import assert_equivariant, assert_invariant
@@ -57,6 +59,8 @@ _HOMES = {
     "ReportOptions": "reporting.options",
     "Scan": "scanning.scan_result",
     "ScanOptions": "scanning.options",
+    "SimulateOptions": "flows.setup",
+    "Simulation": "flows.simulation",
     "Trace": "tracing.trace_result",
     "TraceOptions": "tracing.options",
     "UnknownFamilyError": "errors",
@@ -67,6 +71,7 @@ _HOMES = {
     "load": "running.model",
     "report": "reporting.api",
     "scan": "scanning.api",
+    "simulate": "flows.simulation",
     "trace": "tracing.api",
 }
 
@@ -86,6 +91,8 @@ __all__ = [
     "ResultError",
     "Scan",
     "ScanOptions",
+    "SimulateOptions",
+    "Simulation",
     "Trace",
     "TraceOptions",
     "UnknownFamilyError",
@@ -96,6 +103,7 @@ __all__ = [
     "load",
     "report",
     "scan",
+    "simulate",
     "trace",
 ]
 

@@ -79,3 +79,8 @@ def test_an_example_that_fails_names_the_line_of_the_page(page):
 )
 def test_only_last_digits_rounding_and_costs_may_differ(old, new, current):
     assert generate.is_current(old, new) is current
+
+
+def test_no_page_hides_what_it_runs():
+    pages = SCRIPT.parent.rglob("*.md")
+    assert [page.name for page in pages if 'exec="on"' in page.read_text(encoding="utf-8")] == []
