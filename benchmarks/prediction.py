@@ -38,7 +38,7 @@ from orbitlens._types import Tokens
 from orbitlens.flows.certify import half_space_rate
 from orbitlens.flows.integrate import IntegrateOptions, integrate_flow
 from orbitlens.flows.outcome import Fate, fate
-from orbitlens.flows.predict import Prediction, Source, heads_of, predict
+from orbitlens.flows.prediction import Ground, Prediction, heads_of, predict
 from orbitlens.flows.setup import Setup, build
 from orbitlens.flows.system import Mask, System
 from orbitlens.theory.maps import HeadMaps
@@ -64,7 +64,7 @@ class Trial:
     """One system: what was said of it and what it did."""
 
     setting: str
-    source: Source
+    source: Ground
     theorem: str  # of a certificate, else ""
     predicted: Fate
     found: Fate
@@ -77,7 +77,7 @@ class Trial:
     @property
     def unfinished(self) -> bool:
         """Whether a certified run was stopped before the time by which the theorem speaks."""
-        return self.source is Source.CERTIFICATE and self.cut and self.found is Fate.MIXED
+        return self.source is Ground.CERTIFICATE and self.cut and self.found is Fate.MIXED
 
 
 def draw(setting: str, seed: int, n_tokens: int) -> tuple[System, Tokens]:
@@ -131,7 +131,7 @@ def certified_time(system: System, tokens: Tokens, prediction: Prediction) -> fl
 def run(system: System, tokens: Tokens, prediction: Prediction) -> tuple[Fate, bool, float]:
     """Return the fate of a run that lasts as long as its prediction asks for."""
     until, options = LONG, OPTIONS
-    if prediction.source is Source.CERTIFICATE:
+    if prediction.source is Ground.CERTIFICATE:
         until, options = certified_time(system, tokens, prediction), CERTIFIED_OPTIONS
     while True:
         found = integrate_flow(system, tokens, until=until, options=options)
@@ -148,7 +148,7 @@ def trial(seed: int, *, setting: str, n_tokens: int) -> Trial:
     system, tokens = draw(setting, seed, n_tokens)
     prediction = predict(system, tokens)
     found, cut, until = run(system, tokens, prediction)
-    certified = prediction.source is Source.CERTIFICATE
+    certified = prediction.source is Ground.CERTIFICATE
     return Trial(
         setting=setting,
         source=prediction.source,
@@ -181,7 +181,7 @@ def share(trials: list[Trial]) -> str:
 
 
 def agreement_table(trials: list[Trial]) -> list[str]:
-    sources = (Source.CERTIFICATE, Source.INDICATION, Source.CLOSURE)
+    sources = (Ground.CERTIFICATE, Ground.INDICATION, Ground.CLOSURE)
     lines = [
         "| setting | certificate | by theorem | indication | closure |",
         "|---|---|---|---|---|",
@@ -201,7 +201,7 @@ def reliability_table(trials: list[Trial]) -> list[str]:
         "| index | systems | diverging | mixed | converging |",
         "|---|---|---|---|---|",
     ]
-    spoken = [t for t in trials if t.source is Source.CLOSURE]
+    spoken = [t for t in trials if t.source is Ground.CLOSURE]
     edges = sorted({-b for b in BINS} | set(BINS))
     for low, high in itertools.pairwise(edges):
         here = [t for t in spoken if low <= t.index < high or t.index == high == 1.0]
@@ -218,7 +218,7 @@ def abscissa_table(trials: list[Trial]) -> list[str]:
     """A rival where nothing is proved: the fate of x' = V x, by the sign of V's abscissa."""
     lines = ["| source | abscissa of V | systems | diverging | mixed | converging |"]
     lines.append("|---|---|---|---|---|---|")
-    for source in (Source.INDICATION, Source.CLOSURE):
+    for source in (Ground.INDICATION, Ground.CLOSURE):
         for name, sign in (("positive", 1), ("negative", -1)):
             here = [t for t in trials if t.source is source and sign * t.abscissa > 0]
             counts = Counter(t.found for t in here)
@@ -233,7 +233,7 @@ def abscissa_table(trials: list[Trial]) -> list[str]:
 def confusion_table(trials: list[Trial]) -> list[str]:
     lines = ["| source | predicted | " + " | ".join(kind.value for kind in Fate) + " |"]
     lines.append("|---|---|---|---|---|")
-    for source in (Source.CERTIFICATE, Source.INDICATION, Source.CLOSURE):
+    for source in (Ground.CERTIFICATE, Ground.INDICATION, Ground.CLOSURE):
         for said in Fate:
             here = [t for t in trials if t.source is source and t.predicted is said]
             if here:
@@ -245,7 +245,7 @@ def confusion_table(trials: list[Trial]) -> list[str]:
 
 def failures(trials: Iterable[Trial]) -> list[Trial]:
     """Return the certificates that a run contradicts."""
-    certified = [t for t in trials if t.source is Source.CERTIFICATE and not t.unfinished]
+    certified = [t for t in trials if t.source is Ground.CERTIFICATE and not t.unfinished]
     return [t for t in certified if t.found is not t.predicted]
 
 

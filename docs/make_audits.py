@@ -26,7 +26,7 @@ from orbitlens.order.options import AuditOptions
 from orbitlens.order.subject import Cell, make_subject, run
 from orbitlens.running.images import patches_of_images
 from orbitlens.running.model import load
-from orbitlens.terminal.audit_view import audit_view
+from orbitlens.terminal.audit import audit_view
 
 OUT = Path(__file__).parent / "audits"
 SMILES = re.compile(r"(\[[^\]]+]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|/|:|~|>>|\d)")

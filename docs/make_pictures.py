@@ -21,7 +21,7 @@ from orbitlens.flows.picture import flow_picture
 from orbitlens.flows.setup import Setup, build
 from orbitlens.flows.system import Geometry
 from orbitlens.terminal.fitted_table import WIDTH
-from orbitlens.terminal.scan_view import scan_view
+from orbitlens.terminal.scan import scan_view
 
 FOLDER = Path(__file__).parent / "img"
 CONTEXT = 256  # as in `orbitlens demo`

@@ -20,7 +20,7 @@ import torch
 from orbitlens.lab.judging import judge
 from orbitlens.lab.run import RunConfig, run_config, run_hash, task_of
 from orbitlens.lab.run_state import LOG, MODEL, RESULT
-from orbitlens.lab.tasks.text import TextTask
+from orbitlens.lab.tasks.language import TextTask
 from orbitlens.lab.tokenizer import character_tokenizer
 from orbitlens.lab.training import Tick, train
 from orbitlens.orbit import OrbitForCausalLM

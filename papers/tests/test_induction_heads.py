@@ -181,7 +181,7 @@ def test_information_of_a_coin_that_copies_is_known():
     """x_t = x_{t-1}, both tokens as likely: chi-square is V - 1, modified half of it."""
     chain = Chain(parents=(1,), window=1, vocabulary=2, length=4)
     joint = torch.tensor([[[0.5, 0.0], [0.0, 0.5]]], dtype=torch.float64)
-    assert information.information(chain, joint, (1,)) == pytest.approx((1.0, 0.5))
+    assert information.information_of(chain, joint, (1,)) == pytest.approx((1.0, 0.5))
 
 
 def test_independent_tokens_carry_none():
@@ -189,7 +189,9 @@ def test_independent_tokens_carry_none():
     e = torch.tensor([0.3, 0.7], dtype=torch.float64)
     joint = torch.einsum("i,j,e->jie", e, e, e).reshape(1, 4, 2)
     for lags in ((1,), (2,), (1, 2)):
-        assert information.information(chain, joint, lags) == pytest.approx((0.0, 0.0), abs=1e-12)
+        assert information.information_of(chain, joint, lags) == pytest.approx(
+            (0.0, 0.0), abs=1e-12
+        )
 
 
 def test_a_useless_lag_adds_nothing_plain_and_costs_modified():
@@ -200,7 +202,7 @@ def test_a_useless_lag_adds_nothing_plain_and_costs_modified():
         for lag_1 in range(2):
             joint[0, lag_2, lag_1, lag_1] = 0.25
     joint = joint.reshape(1, 4, 2)
-    alone, both = (information.information(chain, joint, lags) for lags in ((1,), (1, 2)))
+    alone, both = (information.information_of(chain, joint, lags) for lags in ((1,), (1, 2)))
     assert alone[0] == pytest.approx(both[0])
     assert both[1] == pytest.approx(alone[1] / 2)
 
@@ -223,5 +225,5 @@ def test_the_first_gradient_of_the_selector_is_the_modified_information(generato
         flat = joint.sum(dim=1, keepdim=True)
         fall = (joint * (share.clamp_min(1e-300).log() - flat.clamp_min(1e-300).log())).sum((1, 2))
         got.append(float(fall.mean() / a))
-        wanted.append(information.information(chain, joint, lags)[1])
+        wanted.append(information.information_of(chain, joint, lags)[1])
     assert got == pytest.approx(wanted, rel=1e-2)

@@ -25,7 +25,7 @@ from orbitlens_papers.on_chip.episodes import (
     split,
     training_of,
 )
-from orbitlens_papers.on_chip.glyphs import glyphs
+from orbitlens_papers.on_chip.glyphs import make_glyphs
 from orbitlens_papers.on_chip.judging import (
     Table,
     accuracy,
@@ -229,7 +229,7 @@ def test_poses_move_ink_but_keep_most_of_it():
 
 
 def test_glyphs_are_distinct_letters_with_ink():
-    found = glyphs(60)
+    found = make_glyphs(60)
     assert 40 < len(found.pictures) <= 60 and not found.is_drawn
     flat = found.pictures.flatten(1)
     assert len(flat.unique(dim=0)) == len(flat)
@@ -454,7 +454,7 @@ def test_what_learners_are_judged_on_is_what_their_training_left_out(tmp_path):
         for job, judged in zip(arms(bench)[name].jobs, splits(bench), strict=True):
             trained = job.setup.classes.split(job.index)
             assert torch.equal(trained.held, judged.held)
-            assert len(trained.train) + len(judged.held) == len(glyphs(400).pictures)
+            assert len(trained.train) + len(judged.held) == len(make_glyphs(400).pictures)
 
 
 def test_a_run_without_files_says_that_it_used_glyphs(tmp_path):

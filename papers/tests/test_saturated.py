@@ -14,7 +14,7 @@ from orbitlens_papers.saturated.majority import (
     accepts,
     bound,
     distance,
-    majority,
+    majority_of,
     narrow_strings,
     random_strings,
 )
@@ -33,7 +33,7 @@ def bench(tmp_path):
 @pytest.mark.parametrize("length", [1, 3, 9])
 def test_the_saturated_head_is_right_on_all_strings_and_the_hard_one_sees_the_first(length):
     strings = all_strings(length)
-    assert torch.equal(accepts(strings, saturated), majority(strings))
+    assert torch.equal(accepts(strings, saturated), majority_of(strings))
     assert torch.equal(accepts(strings, hard), strings[:, 0] == 1)
 
 
@@ -43,7 +43,7 @@ def test_narrow_strings_are_decided_by_one_bit(generator):
 
 
 def test_an_even_string_with_as_many_ones_as_zeros_has_no_majority():
-    assert not majority(torch.tensor([[1, 0, 0, 1]])).item()
+    assert not majority_of(torch.tensor([[1, 0, 0, 1]])).item()
 
 
 def test_the_bound_of_the_limit_is_met_and_not_by_hard_weights(generator):
@@ -101,7 +101,7 @@ def test_least_certificates_of_known_functions():
         "constant": torch.ones(128),
         "first bit": strings[:, 0],
         "and": strings.all(dim=1),
-        "majority": majority(strings),
+        "majority": majority_of(strings),
         "parity": strings.sum(dim=1) % 2,
     }
     found = {k: certificates.least_certificate(v.long().numpy()) for k, v in tables.items()}
@@ -109,13 +109,13 @@ def test_least_certificates_of_known_functions():
 
 
 def test_training_improves_a_hard_reader_but_not_beyond_its_certificate():
-    strings, truth = all_strings(11), majority(all_strings(11))
+    strings, truth = all_strings(11), majority_of(all_strings(11))
     before, after = (
         certificates.train_hard(Job(setup=certificates.ReaderSetup(n_heads=1, steps=steps), seed=5))
         for steps in (0, 120)
     )
     wrong = [certificates._wrong(reader, strings, truth) for reader in (before, after)]
-    inside = majority(certificates.completions(11, certificates.restriction(after, 11)))
+    inside = majority_of(certificates.completions(11, certificates.restriction(after, 11)))
     assert wrong[1] < wrong[0]
     assert wrong[1] >= min(inside.sum(), (~inside).sum()) > 0
 
@@ -169,7 +169,7 @@ def test_majority_compiles_to_majority():
     circuit = circuits.compiled([layer])
     strings = all_strings(5)
     said = circuit.evaluate(strings.numpy())
-    assert (said == majority(strings).numpy()[:, None]).all()
+    assert (said == majority_of(strings).numpy()[:, None]).all()
     assert circuit.depth() == 3
     assert circuits.compiled([layer, layer]).depth() == 6
 

@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orbitlens.checkpoint.build import build_architecture
-from orbitlens.checkpoint.gguf_config import gguf_config
+from orbitlens.checkpoint.gguf_config import config_of_gguf
 from orbitlens.checkpoint.gguf_file import GgufSource
 from orbitlens.checkpoint.gguf_header import LARGEST_HEADER
 from orbitlens.checkpoint.load import load_checkpoint
@@ -894,7 +894,7 @@ def test_quantised_weights_are_close_and_flagged(tmp_path):
 
 
 def config_of(path, **metadata):
-    return gguf_config(GgufSource(small_file(path / "small.gguf", **metadata)))
+    return config_of_gguf(GgufSource(small_file(path / "small.gguf", **metadata)))
 
 
 def test_a_plain_llama_gives_the_config_hugging_face_would_have(tmp_path):
@@ -973,7 +973,7 @@ def test_rotary_factors_must_fit_and_be_positive(factors, tmp_path):
     keys = {"block_count": 1, "embedding_length": 8, "attention.head_count": 2}
     path = write_gguf(tmp_path / "f.gguf", "llama", keys, tensors)
     with pytest.raises(CheckpointError, match=r"rope_freqs\.weight"):
-        gguf_config(GgufSource(path))
+        config_of_gguf(GgufSource(path))
 
 
 def test_an_unknown_architecture_lists_the_known_ones(tmp_path):
@@ -1181,7 +1181,7 @@ def test_any_metadata_give_a_config_or_are_refused(architecture, metadata, small
     merged = {f"{architecture}.{key}": value for key, value in (sound | metadata).items()}
     small_source.metadata = {"general.architecture": architecture, **merged}
     try:
-        build_architecture(gguf_config(small_source), small_source, "small.gguf")
+        build_architecture(config_of_gguf(small_source), small_source, "small.gguf")
     except CheckpointError as error:
         assert "small.gguf" in str(error)
 

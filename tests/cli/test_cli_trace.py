@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from orbitlens.cli.app import app
 from orbitlens.errors import InputError
-from orbitlens.terminal.trace_view import mechanisms_view
+from orbitlens.terminal.trace import mechanisms_view
 from orbitlens.tracing.mechanism_result import HeadMechanisms, HeadScores, Mechanisms, findings
 
 IDS = " ".join(str(3 + k % 30) for k in range(12))

@@ -15,7 +15,7 @@ from orbitlens.flows.examples import (
     random_definite,
 )
 from orbitlens.flows.integrate import integrate_flow
-from orbitlens.flows.predict import heads_of
+from orbitlens.flows.prediction import heads_of
 from orbitlens.flows.setup import POSITIONS, Setup, build
 from orbitlens.flows.system import Geometry, Mask
 from slow_flow import normal, random_system, seeded

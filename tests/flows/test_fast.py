@@ -13,7 +13,7 @@ from orbitlens.flows._fast.arrays import system_arrays
 from orbitlens.flows._fast.attention import attention, workspace
 from orbitlens.flows.charts import RawChart
 from orbitlens.flows.examples import example_system
-from orbitlens.flows.steps import Limits, Stop
+from orbitlens.flows.steps import StepLimits, Stop
 from orbitlens.flows.system import Geometry
 from slow_flow import normal, random_system, seeded, slow_flow
 
@@ -112,7 +112,7 @@ def test_scores_too_large_to_exponentiate_are_not_finite_and_never_garbage():
 
 
 def integrate(system, tokens, times, *, scaled=False, **limits):
-    given = Limits(**({"rtol": 1e-8, "max_steps": 10_000} | limits))
+    given = StepLimits(**({"rtol": 1e-8, "max_steps": 10_000} | limits))
     follow = fast_path(system, len(tokens)).follow
     y = tokens.numpy().ravel() if not scaled else np.append(tokens.numpy().ravel(), 0.0)
     return follow(y, 0.0, np.asarray(times), scaled, given)

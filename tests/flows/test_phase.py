@@ -20,12 +20,12 @@ from orbitlens.errors import InputError
 from orbitlens.flows import phase
 from orbitlens.flows.integrate import IntegrateOptions, integrate_flow
 from orbitlens.flows.outcome import Fate, fate
-from orbitlens.flows.phase import SWEPT, Axis, Sweep, run_cell, run_sweep
+from orbitlens.flows.phase import SWEPT, Axis, PhaseGrid, run_cell, run_sweep
 from orbitlens.flows.setup import Setup, build
 from orbitlens.flows.system import Geometry
 
 BASE = Setup(system="mixed", n_tokens=6, d_model=2, until=3.0)
-SWEEP = Sweep(
+SWEEP = PhaseGrid(
     base=BASE,
     x=Axis(name="beta", values=(0.5, 2.0)),
     y=Axis(name="alignment", values=(-1.0, 1.0)),
@@ -119,7 +119,7 @@ def test_every_number_of_a_setup_can_be_swept(name, tmp_path):
     values = {"window": (0.0, 2.0), "rtol": (1e-6, 1e-5), "alignment": (0.0, 0.5)}
     x = Axis(name=name, values=values.get(name, (2.0, 3.0)))
     y = Axis(name="beta" if name != "beta" else "until", values=(1.0,))
-    diagram = run_sweep(Sweep(base=base, x=x, y=y, n_seeds=1), tmp_path, Now())
+    diagram = run_sweep(PhaseGrid(base=base, x=x, y=y, n_seeds=1), tmp_path, Now())
     assert len(diagram.cells) == 2
 
 
@@ -204,10 +204,10 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from orbitlens.flows.phase import Axis, Sweep, run_sweep
+from orbitlens.flows.phase import Axis, PhaseGrid, run_sweep
 from orbitlens.flows.setup import Setup
 
-sweep = Sweep(
+sweep = PhaseGrid(
     base=Setup(system="mixed", n_tokens=6, d_model=2, until=3.0),
     x=Axis(name="beta", values=tuple(0.01 * k for k in range(1, 2000))),
     y=Axis(name="alignment", values=(-1.0,)),
@@ -241,7 +241,7 @@ def test_a_killed_process_leaves_only_whole_cells(tmp_path, how):
     assert 5 <= len(files) < 1999
     for file in files:
         assert set(json.loads(file.read_text(encoding="utf-8"))) == phase.MEASURED
-    resumed = Sweep(
+    resumed = PhaseGrid(
         base=BASE,
         x=Axis(name="beta", values=tuple(0.01 * k for k in range(1, 6))),
         y=Axis(name="alignment", values=(-1.0,)),
@@ -307,7 +307,10 @@ def test_progress_counts_cells_that_were_there_already(tmp_path):
         (lambda: Axis(name="seed", values=(1.0,)), "cannot be swept"),
         (lambda: Axis(name="system", values=(1.0,)), "cannot be swept"),
         (lambda: Axis(name="beta", values=()), "no values"),
-        (lambda: list(Sweep(base=BASE, x=SWEEP.x, y=SWEEP.x).setups()), "both axes sweep 'beta'"),
+        (
+            lambda: list(PhaseGrid(base=BASE, x=SWEEP.x, y=SWEEP.x).setups()),
+            "both axes sweep 'beta'",
+        ),
         (lambda: list(replace(SWEEP, n_seeds=0).setups()), "0 seeds"),
     ],
 )

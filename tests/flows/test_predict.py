@@ -14,7 +14,7 @@ from orbitlens.flows.certify import half_space_rate
 from orbitlens.flows.examples import example_system
 from orbitlens.flows.integrate import IntegrateOptions, integrate_flow
 from orbitlens.flows.outcome import Fate, fate
-from orbitlens.flows.predict import Source, heads_of, predict
+from orbitlens.flows.prediction import Ground, heads_of, predict
 from orbitlens.flows.system import Geometry, Mask, system_of_maps
 from orbitlens.theory.maps import HeadMaps
 from slow_flow import ENCODINGS, normal, random_system, seeded
@@ -57,7 +57,7 @@ SETTINGS = [f"{mask.value}, {p}" for mask in Mask for p in ("none", "absolute", 
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_certificates_agree_with_what_is_simulated(benchmark, setting, unchecked_shapes):
     trials = [benchmark.trial(seed, setting=setting, n_tokens=6) for seed in range(160)]
-    certified = [t for t in trials if t.source is Source.CERTIFICATE]
+    certified = [t for t in trials if t.source is Ground.CERTIFICATE]
     assert len(certified) > 25
     assert not benchmark.failures(trials)
     theorems = {t.theorem for t in certified}
@@ -69,7 +69,7 @@ def test_certificates_agree_with_what_is_simulated(benchmark, setting, unchecked
 
 def test_the_benchmark_counts_a_wrong_certificate(benchmark):
     good = benchmark.trial(2, setting="full, none", n_tokens=6)
-    assert good.source is Source.CERTIFICATE
+    assert good.source is Ground.CERTIFICATE
     bad = replace(good, found=Fate.MIXED)
     assert benchmark.failures([good, bad]) == [bad]
     assert "50.0% of 2" in benchmark.share([good, bad])
@@ -88,7 +88,7 @@ def test_a_certificate_of_the_whole_cloud_comes_true(name, mask):
     for seed in range(6):
         system, x = replace(example_system(name, seed=seed), mask=mask), tokens(seed)
         prediction = predict(system, x)
-        assert prediction.source is Source.CERTIFICATE
+        assert prediction.source is Ground.CERTIFICATE
         assert prediction.why.startswith("T2")
         assert prediction.fate is (Fate.DIVERGING if name == "symmetric-pd" else Fate.CONVERGING)
         until = 30.0 if prediction.fate is Fate.DIVERGING else 400.0  # convergence is slow
@@ -122,9 +122,9 @@ def test_a_drift_must_push_to_the_tokens_side():
     right = torch.tensor([[1.0, 0.3], [0.2, -2.0]], dtype=torch.float64)
     with_drift = replace(system, drift=torch.tensor([0.1, -5.0], dtype=torch.float64))
     against = replace(system, drift=torch.tensor([-0.1, 0.0], dtype=torch.float64))
-    assert predict(with_drift, right).source is Source.CERTIFICATE
-    assert predict(with_drift, -right).source is not Source.CERTIFICATE
-    assert predict(against, right).source is not Source.CERTIFICATE
+    assert predict(with_drift, right).source is Ground.CERTIFICATE
+    assert predict(with_drift, -right).source is not Ground.CERTIFICATE
+    assert predict(against, right).source is not Ground.CERTIFICATE
 
 
 def test_the_fastest_half_space_counts():
@@ -155,9 +155,9 @@ def test_positions_added_at_the_input_are_part_of_the_start():
     system = system_of_maps(-EYE, diagonal(0.5, -1.0))
     x = torch.tensor([[1.0, 0.3], [0.2, -2.0]], dtype=torch.float64)
     across = torch.tensor([[-3.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
-    assert predict(system, x).source is Source.CERTIFICATE
-    assert predict(replace(system, positions=across), x).source is not Source.CERTIFICATE
-    assert predict(replace(system, positions=-across), x).source is Source.CERTIFICATE
+    assert predict(system, x).source is Ground.CERTIFICATE
+    assert predict(replace(system, positions=across), x).source is not Ground.CERTIFICATE
+    assert predict(replace(system, positions=-across), x).source is Ground.CERTIFICATE
 
 
 def test_the_leader_certifies_divergence_under_a_causal_mask_alone():
@@ -165,7 +165,7 @@ def test_the_leader_certifies_divergence_under_a_causal_mask_alone():
     for encoding in ("none", "rotary", "alibi"):
         base, _ = random_system(0, d=2, r=2, encoding=encoding)
         system = replace(base, w_v=EYE[None], w_o=v.T[None].contiguous())
-        assert predict(system, tokens(0, d=2)).source is not Source.CERTIFICATE
+        assert predict(system, tokens(0, d=2)).source is not Ground.CERTIFICATE
         causal = predict(replace(system, mask=Mask.CAUSAL), tokens(0, d=2))
         assert causal.why.startswith("T4")
         assert causal.fate is Fate.DIVERGING
@@ -174,15 +174,15 @@ def test_the_leader_certifies_divergence_under_a_causal_mask_alone():
 def test_a_leader_that_converges_says_nothing_of_the_others():
     system = replace(example_system("random", seed=1), mask=Mask.CAUSAL)
     shrinking = replace(system, w_o=system.w_o - 5 * torch.eye(3, dtype=torch.float64))
-    assert predict(shrinking, tokens(0)).source is not Source.CERTIFICATE
+    assert predict(shrinking, tokens(0)).source is not Ground.CERTIFICATE
 
 
 def test_several_heads_are_certified_by_their_leader_alone():
     system, x = random_system(3, heads=2, mask="causal")
     grown = replace(system, w_v=6 * system.w_v)
     prediction = predict(grown, x)
-    assert prediction.source in {Source.CERTIFICATE, Source.CLOSURE}
-    if prediction.source is Source.CERTIFICATE:
+    assert prediction.source in {Ground.CERTIFICATE, Ground.CLOSURE}
+    if prediction.source is Ground.CERTIFICATE:
         assert prediction.why.startswith("T4")
     assert [c.name for c in prediction.certificates] == ["T4", "T5"]  # of the sum of the heads
 
@@ -201,8 +201,8 @@ def test_several_heads_are_certified_by_their_leader_alone():
 )
 def test_t2_is_not_issued_where_a_hypothesis_fails(changes):
     system, x = example_system("anti-aligned", d_model=2), tokens(4, d=2)
-    assert predict(system, x).source is Source.CERTIFICATE
-    assert predict(replace(system, **changes), x).source is not Source.CERTIFICATE
+    assert predict(system, x).source is Ground.CERTIFICATE
+    assert predict(replace(system, **changes), x).source is not Ground.CERTIFICATE
 
 
 def test_a_bias_makes_the_cloud_end_elsewhere():
@@ -214,7 +214,7 @@ def test_a_bias_makes_the_cloud_end_elsewhere():
 
 def test_signs_alone_are_an_indication_that_can_fail(unchecked_shapes):
     sources = {predict(example_system(name), tokens(0)).source for name in ("pd", "hd", "nd")}
-    assert sources == {Source.INDICATION}
+    assert sources == {Ground.INDICATION}
     options = IntegrateOptions(max_steps=2000)
     fates = [
         fate(
@@ -239,7 +239,7 @@ def test_signs_alone_are_an_indication_that_can_fail(unchecked_shapes):
 )
 def test_nothing_is_predicted_where_no_theorem_speaks(changes):
     prediction = predict(replace(example_system("aligned"), **changes), tokens(0))
-    assert prediction.source is Source.NONE
+    assert prediction.source is Ground.NONE
     assert prediction.certificates == ()
 
 
@@ -250,7 +250,7 @@ def test_the_closure_speaks_where_nothing_else_does():
     base, x = random_system(0, d=4, r=2, n=10)
     gathers = replace(base, w_q=w, w_k=w, w_v=w, w_o=-w.transpose(1, 2).contiguous())
     prediction = predict(gathers, x)
-    assert (prediction.source, prediction.fate) == (Source.CLOSURE, Fate.CONVERGING)
+    assert (prediction.source, prediction.fate) == (Ground.CLOSURE, Fate.CONVERGING)
     assert "-1.00" in prediction.why
     spin = torch.tensor([[0.0, 1.0], [-1.0, 0.0]], dtype=torch.float64)
     turns = replace(gathers, w_o=(spin @ w[0].T)[None].contiguous())
@@ -263,7 +263,7 @@ def test_every_encoding_can_be_asked(encoding):
     prediction = predict(system, x)
     assert prediction.fate in set(Fate)
     assert prediction.why
-    assert (prediction.source is Source.NONE) == (encoding == "reinjected")
+    assert (prediction.source is Ground.NONE) == (encoding == "reinjected")
 
 
 def test_the_temperature_is_part_of_the_scores():

@@ -9,11 +9,11 @@ from typer.testing import CliRunner
 
 from orbitlens.cli.app import app
 from orbitlens.errors import InputError, ResultError
-from orbitlens.flows.agreement import Agreement, agreement_of
+from orbitlens.flows.agreement import FlowAgreement, agreement_of
 from orbitlens.flows.examples import example_system
 from orbitlens.flows.integrate import IntegrateOptions, integrate_flow
 from orbitlens.flows.outcome import Fate
-from orbitlens.flows.predict import Source, predict
+from orbitlens.flows.prediction import Ground, predict
 from orbitlens.flows.setup import SimulateOptions
 from orbitlens.flows.simulation import Simulation, simulate
 from orbitlens.flows.system import Geometry, Mask, system_of_heads, system_of_maps
@@ -120,38 +120,38 @@ def agreement(system, tokens, until, **options):
 def test_a_proved_rate_too_slow_to_show_is_too_early_to_tell():
     """T2: like t^(-1/2). A run of 2 has not halved the cloud."""
     system, tokens = example_system("anti-aligned", d_model=2), 0.3 * normal(seeded(1), 12, 2)
-    assert predict(system, tokens).source is Source.CERTIFICATE
-    assert agreement(system, tokens, 2.0) is Agreement.TOO_EARLY
-    assert agreement(system, tokens, 200.0) is Agreement.YES
+    assert predict(system, tokens).source is Ground.CERTIFICATE
+    assert agreement(system, tokens, 2.0) is FlowAgreement.TOO_EARLY
+    assert agreement(system, tokens, 200.0) is FlowAgreement.YES
 
 
 def test_a_run_that_met_its_limit_on_steps_tells_nothing():
     system, tokens = example_system("aligned"), normal(seeded(0), 8, 3)
-    assert agreement(system, tokens, 50.0, max_steps=2) is Agreement.TOO_EARLY
+    assert agreement(system, tokens, 50.0, max_steps=2) is FlowAgreement.TOO_EARLY
 
 
 def test_the_opposite_of_a_prediction_is_never_a_yes():
     system, tokens = example_system("aligned"), normal(seeded(0), 8, 3)
     grown, shrunk = run(system, tokens, 5.0), run(example_system("anti-aligned"), tokens, 300.0)
-    for source in (Source.CERTIFICATE, Source.INDICATION, Source.CLOSURE):
+    for source in (Ground.CERTIFICATE, Ground.INDICATION, Ground.CLOSURE):
         outlook = replace(predict(system, tokens), source=source, fate=Fate.DIVERGING)
-        assert agreement_of(outlook, grown) is Agreement.YES
-        assert agreement_of(outlook, shrunk) is Agreement.NO
-        assert agreement_of(replace(outlook, fate=Fate.CONVERGING), grown) is Agreement.NO
-        assert agreement_of(replace(outlook, fate=Fate.MIXED), grown) is Agreement.NO
+        assert agreement_of(outlook, grown) is FlowAgreement.YES
+        assert agreement_of(outlook, shrunk) is FlowAgreement.NO
+        assert agreement_of(replace(outlook, fate=Fate.CONVERGING), grown) is FlowAgreement.NO
+        assert agreement_of(replace(outlook, fate=Fate.MIXED), grown) is FlowAgreement.NO
 
 
 def test_an_expectation_that_points_the_other_way_has_failed_before_the_end():
     tokens = normal(seeded(0), 8, 3)
     slow = run(system_of_maps(EYE, -0.05 * EYE), tokens, 5.0)  # shrinks, not yet by half
-    outlook = replace(predict(example_system("aligned"), tokens), source=Source.CLOSURE)
-    assert agreement_of(replace(outlook, fate=Fate.CONVERGING), slow) is Agreement.TOO_EARLY
-    assert agreement_of(replace(outlook, fate=Fate.DIVERGING), slow) is Agreement.NO
+    outlook = replace(predict(example_system("aligned"), tokens), source=Ground.CLOSURE)
+    assert agreement_of(replace(outlook, fate=Fate.CONVERGING), slow) is FlowAgreement.TOO_EARLY
+    assert agreement_of(replace(outlook, fate=Fate.DIVERGING), slow) is FlowAgreement.NO
 
 
 def test_nothing_predicted_is_not_agreement():
     system = replace(example_system("aligned"), geometry=Geometry.SPHERE)
-    assert agreement(system, normal(seeded(0), 8, 3), 1.0) is Agreement.NONE
+    assert agreement(system, normal(seeded(0), 8, 3), 1.0) is FlowAgreement.NONE
 
 
 # --- certificates are about the flow at hand -------------------------------------------------
@@ -190,12 +190,12 @@ def test_starts_that_do_not_move_are_not_proved_to_diverge():
     zero = torch.zeros(4, 3, dtype=torch.float64)
     for mask in Mask:
         system = replace(example_system("aligned"), mask=mask)
-        assert predict(system, zero).source is not Source.CERTIFICATE
+        assert predict(system, zero).source is not Ground.CERTIFICATE
     v = torch.diag(torch.tensor([1.0, -1.0, -1.0], dtype=torch.float64))
     system = replace(system_of_maps(-EYE, v), mask=Mask.CAUSAL)
     tokens = normal(seeded(0), 4, 3)
     assert predict(system, tokens).why.startswith("T4")
     tokens[0, 0] = 0.0  # the leader in the stable subspace
-    assert predict(system, tokens).source is not Source.CERTIFICATE
+    assert predict(system, tokens).source is not Ground.CERTIFICATE
     pushed = replace(system, drift=torch.tensor([0.5, 0.0, 0.0], dtype=torch.float64))
     assert predict(pushed, tokens).fate is Fate.DIVERGING

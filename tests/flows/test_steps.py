@@ -8,7 +8,7 @@ import scipy.integrate
 
 from orbitlens.flows import steps
 from orbitlens.flows.adaptive import AdaptiveRun
-from orbitlens.flows.steps import Interpolant, Limits, Stop, first_length
+from orbitlens.flows.steps import Interpolant, StepLimits, Stop, first_length
 
 PAIRS = pytest.mark.parametrize(
     ("ours", "scipy_method"),
@@ -53,7 +53,7 @@ class PlainChart:
 
 def run(method, until, *, rate=pendulum, y=None, exact=None, max_steps=10_000):
     """Return the run of our integrator, and its segment."""
-    limits = Limits(rtol=1e-6, max_steps=max_steps)
+    limits = StepLimits(rtol=1e-6, max_steps=max_steps)
     made = AdaptiveRun(PlainChart(rate), method, limits, exact)
     return made, made.follow(start() if y is None else y, 0.0, np.array([until]))
 

@@ -5,7 +5,7 @@ import torch
 
 from orbit_models import SMALL, tiny, token_ids
 from orbitlens.orbit import OrbitConfig, OrbitForCausalLM
-from orbitlens.orbit.alignment import HeadWeights, alignment, held, weights_of
+from orbitlens.orbit.aligned import HeadWeights, alignment, held, weights_of
 from orbitlens.orbit.attention import Frame, Given, PlainAttention
 from orbitlens.orbit.checks import NEEDS_POSITION
 from orbitlens.orbit.refinements import ATTENTIONS

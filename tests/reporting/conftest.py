@@ -12,7 +12,7 @@ import pytest
 
 from orbitlens.reporting.compact import MOST_BARS
 from orbitlens.reporting.flows import SOME_FLOWS
-from orbitlens.reporting.gather import gather
+from orbitlens.reporting.gather import gather_report
 from orbitlens.reporting.options import ReportOptions
 from orbitlens.reporting.orbits import MOST_PLACES
 from orbitlens.reporting.report import Report
@@ -27,7 +27,7 @@ SMALL = ReportOptions(
 @pytest.fixture(scope="session")
 def report_data(model_folder):
     """Return the report of a rotary decoder and a vision model, computed once."""
-    return gather([model_folder("llama-grouped"), model_folder("vit")], SMALL)
+    return gather_report([model_folder("llama-grouped"), model_folder("vit")], SMALL)
 
 
 @pytest.fixture(scope="session")

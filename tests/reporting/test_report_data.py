@@ -16,7 +16,7 @@ from orbitlens.order.audit_result import Audit
 from orbitlens.reporting import gather as gathering
 from orbitlens.reporting import measured
 from orbitlens.reporting.api import report
-from orbitlens.reporting.gather import gather
+from orbitlens.reporting.gather import gather_report
 from orbitlens.reporting.options import ReportOptions
 from orbitlens.reporting.orbits import principal_positions, spread_out
 from orbitlens.reporting.report import Report
@@ -112,21 +112,21 @@ def test_a_part_that_fails_leaves_a_report_that_says_so(model_folder, monkeypatc
 
     monkeypatch.setattr(measured, "trace_and_covariances", fail)
     monkeypatch.setattr(gathering, "audit", fail)
-    read = Reader(gather([model_folder("gpt2")], TINY).html)
+    read = Reader(gather_report([model_folder("gpt2")], TINY).html)
     for section in ("depth", "agreement", "order", "slices"):
         assert "Not here: the machine ran out of memory" in read.texts[section]
     assert "Not here" not in read.texts["heads"]
 
 
 def test_a_model_that_cannot_run_is_still_scanned(model_folder):
-    read = Reader(gather([model_folder("whisper")], TINY).html)
+    read = Reader(gather_report([model_folder("whisper")], TINY).html)
     assert "hears sound" in read.texts["orbits"]
     assert "Not here" not in read.texts["heads"]
 
 
 @pytest.mark.parametrize("name", ["albert", "t5"])
 def test_encoders_shared_layers_and_two_stacks_have_a_report(model_folder, name):
-    data = gather([model_folder(name)], TINY)
+    data = gather_report([model_folder(name)], TINY)
     model, read = data.models[0], Reader(data.html)
     assert model.trace is not None and model.orbits is not None
     assert {section.key for section in SECTIONS} <= set(read.texts)
@@ -246,7 +246,7 @@ def test_running_out_of_memory_leaves_a_report_that_says_so(model_folder, monkey
 
     monkeypatch.setattr(measured, "trace_and_covariances", fail)
     monkeypatch.setattr(gathering, "audit", fail)
-    model = gather([model_folder("gpt2")], TINY).models[0]
+    model = gather_report([model_folder("gpt2")], TINY).models[0]
     assert model.scan is not None
     for part in ("trace", "audit"):
         assert "ran out of memory" in model.missing[part]
@@ -259,7 +259,7 @@ def test_a_bug_in_a_part_is_not_hidden(model_folder, monkeypatch):
 
     monkeypatch.setattr(measured, "trace_and_covariances", fail)
     with pytest.raises(RuntimeError, match="a bug"):
-        gather([model_folder("gpt2")], TINY)
+        gather_report([model_folder("gpt2")], TINY)
 
 
 def test_bad_input_ends_with_exit_code_2_and_one_line(tmp_path):
@@ -322,7 +322,7 @@ def test_a_report_builds_the_model_once_and_reads_each_tensor_once(model_folder,
     monkeypatch.setattr(
         Checkpoint, "read", lambda self, name: read.append(name) or read_array(self, name)
     )
-    found = gather([model_folder("llama-grouped")], replace(TINY, flows=2))
+    found = gather_report([model_folder("llama-grouped")], replace(TINY, flows=2))
     assert not set(found.models[0].missing) - {"twin", "shuffled"}
     assert len(built) == 1
     assert read and len(read) == len(set(read))
@@ -330,7 +330,7 @@ def test_a_report_builds_the_model_once_and_reads_each_tensor_once(model_folder,
 
 def test_a_report_runs_as_many_tokens_as_it_was_asked_for(model_folder):
     few, more = (
-        gather([model_folder("gpt2")], replace(TINY, max_tokens=n)).models[0].trace
+        gather_report([model_folder("gpt2")], replace(TINY, max_tokens=n)).models[0].trace
         for n in (32, 64)
     )
     assert (few.n_tokens, more.n_tokens) == (32, 64)
@@ -350,7 +350,7 @@ def test_token_ids_are_used_where_there_is_a_tokenizer_and_refused_beside_a_text
 
 def test_a_title_is_the_name_of_the_model_and_not_of_a_folder_called_model(model_folder, tmp_path):
     shutil.copytree(model_folder("gpt2"), tmp_path / "tiny-sorter" / "model")
-    found = gather([tmp_path / "tiny-sorter" / "model"], TINY)
+    found = gather_report([tmp_path / "tiny-sorter" / "model"], TINY)
     assert "<h1>Orbits of model</h1>" not in found.html
     assert f"<h1>Orbits of {found.models[0].name}</h1>" in found.html
     assert found.models[0].name != "model"

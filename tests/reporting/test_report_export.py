@@ -20,7 +20,7 @@ from orbitlens.flows.system import system_of_heads
 from orbitlens.reporting import export
 from orbitlens.reporting.report import Report
 from orbitlens.reporting.sections import SECTIONS
-from orbitlens.reporting.spectra import offsets, spectra, weights_of
+from orbitlens.reporting.spectra import offsets, spectra_of, weights_of
 from orbitlens.reporting.words import in_words
 from orbitlens.theory.positional import maps_at_offset
 from orbitlens.theory.rates import head_rates
@@ -194,7 +194,7 @@ def test_a_report_is_sentences_a_table_of_heads_and_a_figure(report_data):
 
 def test_offsets_of_a_head_are_those_of_theory(model_folder):
     model = orbitlens.load(model_folder("llama-grouped"))
-    found = spectra(model, 12)
+    found = spectra_of(model, 12)
     head = model.head(1, 2)
     one = next(s for s in found if (s.layer, s.head) == (1, 2))
     assert list(one.offsets) == offsets(12)
@@ -216,7 +216,7 @@ def test_layers_that_share_weights_count_once(model_folder):
         f"of {own} heads (shared by {n_layers} layers)"
         in in_words(scan, None, None, shared=shared)[0]
     )
-    assert {s.layer for s in spectra(model, 8)} == set(shared[stack.name])
+    assert {s.layer for s in spectra_of(model, 8)} == set(shared[stack.name])
     n_heads = n_layers * stack.layers[0].n_heads
     assert f"of {n_heads} heads" in in_words(scan, None, None)[0]  # not told: all count
 

@@ -8,7 +8,7 @@ import torch
 
 from orbitlens.running.model import load
 from orbitlens.tracing.api import trace
-from orbitlens.tracing.directions import CosineSums, PathSums, centre, directions, log_spread
+from orbitlens.tracing.directions import CosineSums, PathSums, centre, log_spread, unit_directions
 from orbitlens.tracing.massive import MASSIVE, MassiveSums
 from orbitlens.tracing.options import TraceOptions
 
@@ -50,7 +50,7 @@ def test_the_mean_cosine_is_that_of_all_pairs_pooled_over_contexts():
 
 def test_half_the_mean_squared_distance_of_directions_is_one_minus_c():
     x = tokens(1, 6, 5)
-    y = directions(x)[0]
+    y = unit_directions(x)[0]
     pairs = [(y[i] - y[j]).square().sum().item() for i in range(6) for j in range(6) if i != j]
     sums = CosineSums()
     sums.add(x)

@@ -9,7 +9,7 @@ import torch
 
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.tracing.induction import (
-    Material,
+    TokenPool,
     behind_earlier,
     derangement,
     draw_sequences,
@@ -22,7 +22,7 @@ from orbitlens.tracing.induction import (
     previous_token,
 )
 
-GIVEN = Material(ids=tuple(range(5, 60)), prefix=(1, 2), positions=64)
+GIVEN = TokenPool(ids=tuple(range(5, 60)), prefix=(1, 2), positions=64)
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_losses_of_the_halves_are_apart(generator):
 
 
 def test_a_half_is_as_long_as_vocabulary_positions_and_windows_allow(stack):
-    small = Material(ids=tuple(range(11)), prefix=(), positions=None)
+    small = TokenPool(ids=tuple(range(11)), prefix=(), positions=None)
     assert half_length([stack(None)], GIVEN, 32) == (64 - 2) // 2
     assert half_length([stack(None, 20)], GIVEN, 32) == 20
     assert half_length([stack(None)], small, 32) == 11
@@ -152,7 +152,7 @@ def test_special_tokens_are_not_drawn_and_stand_in_front_as_the_model_knows_them
     assert given.ids == tuple(i for i in range(20) if i not in {0, 1, 7})
     assert given.positions == 64
     bare = config(vocab_size=8, bos_token_id=0, eos_token_id=[2, 3], pad_token_id=None)
-    assert material(bare, None) == Material(ids=(1, 4, 5, 6, 7), prefix=(), positions=None)
+    assert material(bare, None) == TokenPool(ids=(1, 4, 5, 6, 7), prefix=(), positions=None)
 
 
 def test_tokens_of_the_text_are_drawn_where_there_are_enough():

@@ -40,7 +40,7 @@ def parts_of(package: str) -> Callable[[], Parts]:
     @cache
     def load() -> Parts:
         measures, figures = (import_module(f"{package}.{name}") for name in ("measures", "figures"))
-        return Parts(measures=measures.MEASURES, figures=figures.figures)
+        return Parts(measures=measures.MEASURES, figures=figures.draw_figures)
 
     return load
 

@@ -14,7 +14,7 @@ from orbitlens.families.registry import GGUF_ARCHITECTURES
 PLAIN_FLOATS = {"F64", "F32", "F16", "BF16"}
 
 
-def gguf_config(source: GgufSource) -> dict[str, Any]:
+def config_of_gguf(source: GgufSource) -> dict[str, Any]:
     """Return a GGUF file's metadata as a Hugging Face config.
 
     The key `_gguf` says how storage differs from the Hugging Face layout of the family: `names`

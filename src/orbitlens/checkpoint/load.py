@@ -42,11 +42,11 @@ def load_checkpoint(model: str | Path, *, allow_pickle: bool = False) -> Checkpo
         config.pop("_gguf", None)  # our own key, which no file may set
         source = _open_folder(path, allow_pickle)
     elif path.suffix == ".gguf":
-        from orbitlens.checkpoint.gguf_config import gguf_config
+        from orbitlens.checkpoint.gguf_config import config_of_gguf
         from orbitlens.checkpoint.gguf_file import GgufSource
 
         source = GgufSource(path)
-        config = gguf_config(source)
+        config = config_of_gguf(source)
     else:
         raise CheckpointError(
             f"{path}: this is a single file. Give the folder that holds it and its config.json, "

@@ -41,7 +41,7 @@ def command(
     from orbitlens.order.api import audit
     from orbitlens.order.options import AuditOptions
     from orbitlens.running.model import load
-    from orbitlens.terminal.audit_view import audit_view
+    from orbitlens.terminal.audit import audit_view
 
     options = AuditOptions(
         samples=samples,

@@ -31,7 +31,7 @@ def command(
     given = text if tokens is None else token_ids(tokens)
     from orbitlens.explaining.api import explain
     from orbitlens.running.model import load
-    from orbitlens.terminal.explain_view import explain_view
+    from orbitlens.terminal.explain import explain_view
 
     opened = load(model, allow_pickle=allow_pickle)
     result = explain(opened, given, target=target, alpha=alpha)

@@ -124,7 +124,7 @@ def _run_simulation(
     plot: Path | None,
 ) -> None:
     from orbitlens.flows.simulation import simulate as run
-    from orbitlens.terminal.flow_view import simulation_view
+    from orbitlens.terminal.flow import simulation_view
 
     if plot is not None:
         from orbitlens.draw.film_file import film_kind
@@ -228,8 +228,8 @@ def phase(
     cluster: ClusterOption = None,
     json_file: JsonOption = None,
 ) -> None:
-    """Sweep two parameters and map which regime each combination ends in."""
-    from orbitlens.flows.phase import Sweep, run_sweep
+    """PhaseGrid two parameters and map which regime each combination ends in."""
+    from orbitlens.flows.phase import PhaseGrid, run_sweep
     from orbitlens.flows.setup import Setup
     from orbitlens.running.workers import workers_of
 
@@ -246,14 +246,14 @@ def phase(
         rtol=rtol,
     )
     base = Setup.of(system, options)
-    sweep = Sweep(base=base, x=_axis(x, "--x"), y=_axis(y, "--y"), n_seeds=seeds)
+    sweep = PhaseGrid(base=base, x=_axis(x, "--x"), y=_axis(y, "--y"), n_seeds=seeds)
     list(sweep.setups())  # complains before anything runs
     with workers_of(workers, cluster) as executor, progress_bar("sweeping") as report:
         diagram = run_sweep(sweep, out, executor, progress=report)
     if json_file is not None:
         write_json(diagram.to_json(), json_file)
     if json_file is None or str(json_file) != "-":
-        from orbitlens.terminal.flow_view import phase_view
+        from orbitlens.terminal.flow import phase_view
 
         console = stdout()
         for part in phase_view(diagram, console):

@@ -113,7 +113,7 @@ def _show_runs(
     if json_file is not None:
         write_json(data, json_file)
     if json_file is None or str(json_file) != "-":
-        from orbitlens.terminal.lab_view import runs_view
+        from orbitlens.terminal.lab import runs_view
 
         console = stdout()
         for part in runs_view([row], ceiling):
@@ -149,7 +149,7 @@ def sweep(
     if json_file is not None:
         write_json(result.to_json(), json_file)
     if json_file is None or str(json_file) != "-":
-        from orbitlens.terminal.lab_view import sweep_view
+        from orbitlens.terminal.lab import sweep_view
 
         console = stdout()
         for part in sweep_view(result):

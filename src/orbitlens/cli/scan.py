@@ -75,13 +75,13 @@ def command(
 
 def show_scan(result: "Scan", *, json_file: Path | None = None, place: Place | None = None) -> None:
     """Print a scan, or all about one head of it."""
-    from orbitlens.terminal.scan_view import scan_view
+    from orbitlens.terminal.scan import scan_view
 
     show(result, scan_view if place is None else partial(_one_head, place), json_file=json_file)
 
 
 def _one_head(place: Place, result: "Scan", console: "Console") -> "Iterator[RenderableType]":
-    from orbitlens.terminal.scan_view import head_view
+    from orbitlens.terminal.scan import head_view
 
     return head_view(*_find_head(result, place))
 

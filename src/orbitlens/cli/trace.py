@@ -83,7 +83,7 @@ def command(
         )
     if save is not None:
         _save(result, covariances, save)
-    from orbitlens.terminal.trace_view import trace_view
+    from orbitlens.terminal.trace import trace_view
 
     written = () if save is None else (f"covariances and trace.json written to {save}",)
     show(result, trace_view, json_file=json_file, written=written)

@@ -16,8 +16,8 @@ from orbitlens.flows.steps import (
     SAFETY,
     SHRINK,
     Interpolant,
-    Limits,
     Segment,
+    StepLimits,
     Stop,
     Tableau,
     Vector,
@@ -34,7 +34,9 @@ NOISY = 0.1  # share of the tolerance that rounding in single precision may take
 class AdaptiveRun:
     """An integration under way in one chart."""
 
-    def __init__(self, chart: Chart, method: Tableau, limits: Limits, exact: Chart | None) -> None:
+    def __init__(
+        self, chart: Chart, method: Tableau, limits: StepLimits, exact: Chart | None
+    ) -> None:
         """Prepare; `exact` is the same chart in float64, where `chart` computes in float32."""
         self.chart, self.method, self.limits, self.exact = chart, method, limits, exact
         self.n_evaluations = self.n_steps = 0

@@ -17,7 +17,7 @@ from orbitlens.errors import InputError
 from orbitlens.flows.adaptive import AdaptiveRun
 from orbitlens.flows.charts import RawChart, to_vector
 from orbitlens.flows.fields import Field, lengths, make_field
-from orbitlens.flows.steps import DOP853, Limits, Stop, Vector
+from orbitlens.flows.steps import DOP853, StepLimits, Stop, Vector
 from orbitlens.flows.system import System
 
 
@@ -52,7 +52,7 @@ def _detached(system: System) -> System:
 
 def _steps(system: System, x: Tokens, until: float, rtol: float, max_steps: int) -> list[float]:
     """Return the lengths of the steps that the adaptive method takes."""
-    limits = Limits(rtol=rtol, max_steps=max_steps)
+    limits = StepLimits(rtol=rtol, max_steps=max_steps)
     run = AdaptiveRun(RawChart(system, x.shape[0]), DOP853, limits, None)
     segment = run.follow(to_vector(x, 0.0, scaled=False), 0.0, np.array([until]))
     if segment.stop is not Stop.DONE:

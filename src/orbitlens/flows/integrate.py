@@ -21,7 +21,7 @@ from orbitlens.flows.charts import RawChart, ScaledChart
 from orbitlens.flows.fields import checked_positions, lengths
 from orbitlens.flows.fixed import FixedSteps
 from orbitlens.flows.outcome import describe_end
-from orbitlens.flows.steps import Limits, Segment, Stop, Tableau, Vector
+from orbitlens.flows.steps import Segment, StepLimits, Stop, Tableau, Vector
 from orbitlens.flows.system import Geometry, System
 from orbitlens.running.workers import numpy_threads
 from orbitlens.trajectory import Event, Status, Trajectory
@@ -200,7 +200,7 @@ class _Run:
         """Integrate in one chart, by compiled code where there is some for it."""
         moments = self.times[len(self.saved) :]
         changes = math.isfinite(self.largest)
-        limits = Limits(
+        limits = StepLimits(
             rtol=self.options.rtol,
             max_steps=self.options.max_steps - self.n_steps,
             low=self.largest - charts.BACK if scaled and changes else -math.inf,

@@ -15,10 +15,10 @@ from typing import Any
 
 from orbitlens.errors import InputError
 from orbitlens.files import write_whole
-from orbitlens.flows.agreement import Agreement, agreement_of
+from orbitlens.flows.agreement import FlowAgreement, agreement_of
 from orbitlens.flows.integrate import IntegrateOptions, integrate_flow
 from orbitlens.flows.outcome import Fate, fate, log_sizes
-from orbitlens.flows.predict import predict
+from orbitlens.flows.prediction import predict
 from orbitlens.flows.setup import Setup, build
 
 SWEPT = {f.name: f.type for f in fields(Setup) if f.type in (int, float) and f.name != "seed"}
@@ -43,7 +43,7 @@ class Axis:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sweep:
+class PhaseGrid:
     """Everything a phase diagram is made from."""
 
     base: Setup
@@ -68,7 +68,7 @@ class Sweep:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class PhaseCell:
     """What happened at one point of the plane, over the seeds."""
 
     x: float
@@ -81,15 +81,15 @@ class Cell:
     agreement: float  # share of the seeds whose fate was the predicted one
 
 
-MEASURED = {f.name for f in fields(Cell)} - {"x", "y"}
+MEASURED = {f.name for f in fields(PhaseCell)} - {"x", "y"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseDiagram:
     """All cells of a sweep, column by column."""
 
-    sweep: Sweep
-    cells: tuple[Cell, ...]
+    sweep: PhaseGrid
+    cells: tuple[PhaseCell, ...]
     n_reused: int  # cells found from an earlier run
 
     def to_json(self) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class PhaseDiagram:
 
 
 def run_sweep(
-    sweep: Sweep,
+    sweep: PhaseGrid,
     folder: Path,
     executor: Executor,
     *,
@@ -135,7 +135,7 @@ def run_sweep(
                 _write(file, future.result())
     points = [(a, b) for a in sweep.x.values for b in sweep.y.values]
     cells = tuple(
-        Cell(x=a, y=b, **(_read(file) or {}))
+        PhaseCell(x=a, y=b, **(_read(file) or {}))
         for (a, b), (_, file) in zip(points, wanted, strict=True)
     )
     return PhaseDiagram(sweep=sweep, cells=cells, n_reused=n_reused)
@@ -152,7 +152,7 @@ def run_cell(setup: Setup, n_seeds: int) -> dict[str, float]:
         fates.append(fate(trajectory))
         clusters.append(trajectory.n_clusters)
         growth.append((sizes[-1] - sizes[0]).item())
-        agreed.append(agreement_of(predict(system, tokens), trajectory) is Agreement.YES)
+        agreed.append(agreement_of(predict(system, tokens), trajectory) is FlowAgreement.YES)
     shares = {kind.value: fates.count(kind) / n_seeds for kind in Fate}
     return {
         **shares,

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from orbitlens._types import Tokens
 from orbitlens.errors import InputError
-from orbitlens.flows.agreement import Agreement, agreement_of
+from orbitlens.flows.agreement import FlowAgreement, agreement_of
 from orbitlens.flows.integrate import IntegrateOptions, integrate_flow
 from orbitlens.flows.outcome import Fate, fate, log_sizes
-from orbitlens.flows.predict import Prediction, Source, predict
+from orbitlens.flows.prediction import Ground, Prediction, predict
 from orbitlens.flows.setup import Setup, SimulateOptions, build
 from orbitlens.flows.system import System, system_of_heads, system_of_layer
 from orbitlens.heads.head import Head
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     import pandas
 
 CERTAINTY = {
-    Source.CERTIFICATE: "proved",
-    Source.INDICATION: "indicated",
-    Source.CLOSURE: "expected",
-    Source.NONE: "predicted",
+    Ground.CERTIFICATE: "proved",
+    Ground.INDICATION: "indicated",
+    Ground.CLOSURE: "expected",
+    Ground.NONE: "predicted",
 }
 
 
@@ -47,7 +47,7 @@ class Simulation(Result):
     trajectory: Trajectory
     prediction: Prediction
     outcome: Fate  # which way the size of the cloud went
-    agreement: Agreement
+    agreement: FlowAgreement
 
     @property
     def ending(self) -> str:
@@ -57,7 +57,7 @@ class Simulation(Result):
     def lines(self) -> list[tuple[str, str]]:
         """Return what there is to say, as pairs of a heading and its words."""
         prediction, run = self.prediction, self.trajectory
-        expected = "nothing" if prediction.source is Source.NONE else prediction.fate.value
+        expected = "nothing" if prediction.source is Ground.NONE else prediction.fate.value
         rows = [
             (CERTAINTY[prediction.source], f"{expected}; {prediction.why}"),
             ("happened", f"{self.outcome.value}; {self.ending}"),

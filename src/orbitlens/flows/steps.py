@@ -49,7 +49,7 @@ class Segment:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class StepLimits:
     """When an integrator has to stop, and how exact it has to be."""
 
     rtol: float

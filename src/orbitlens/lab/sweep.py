@@ -16,7 +16,7 @@ from orbitlens.files import write_whole
 from orbitlens.lab.run import RunConfig, RunResult, run_hash
 from orbitlens.lab.run_state import RESULT
 from orbitlens.lab.summary import Row, summary_row
-from orbitlens.lab.sweep_file import Cell, Sweep
+from orbitlens.lab.sweep_file import Sweep, SweepCell
 from orbitlens.lab.sweep_result import Failure, SweepResult
 from orbitlens.lab.training import read_result, train
 from orbitlens.results.codec import decode
@@ -139,7 +139,7 @@ class _Runs:
             self.progress(len(self.done) + len(self.errors), len(self.configs))
 
 
-def _rows(cells: Sequence[Cell], results: dict[tuple[str, int], RunResult]) -> list[Row]:
+def _rows(cells: Sequence[SweepCell], results: dict[tuple[str, int], RunResult]) -> list[Row]:
     by_label: dict[str, list[RunResult]] = {}
     for (label, _), result in results.items():
         by_label.setdefault(label, []).append(result)

@@ -27,7 +27,7 @@ PARTS = ("seeds", "base", "grid", "baseline", "variants")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class SweepCell:
     """One setting of a sweep, to be run with every seed."""
 
     label: str
@@ -44,7 +44,7 @@ class Cell:
 class Sweep:
     """Cells times seeds."""
 
-    cells: tuple[Cell, ...]
+    cells: tuple[SweepCell, ...]
     seeds: tuple[int, ...]
 
 
@@ -104,12 +104,12 @@ class _Reader:
             return settings
         return settings | {"file": str(self.file.parent / name)}
 
-    def _cells(self) -> Iterator[Cell]:
+    def _cells(self) -> Iterator[SweepCell]:
         for variant in self.variants or [{}]:
             own = self._placed({k: v for k, v in variant.items() if k not in {"name", "against"}})
             for values in itertools.product(*self.grid.values()):
                 chosen = dict(zip(self.grid, values, strict=True))
-                yield Cell(
+                yield SweepCell(
                     label=_label(variant.get("name"), chosen),
                     settings=self.base | own | chosen,
                     changed=({"variant": variant["name"]} if variant else {}) | chosen,
@@ -175,7 +175,7 @@ class _Reader:
         except InputError as error:
             raise self._error(key, part, str(error), number) from error
 
-    def _check_cells(self, cells: Sequence[Cell]) -> None:
+    def _check_cells(self, cells: Sequence[SweepCell]) -> None:
         labels = {cell.label for cell in cells}
         for cell in cells:
             try:

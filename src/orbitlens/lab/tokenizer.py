@@ -6,7 +6,7 @@ Enters: a `TextTask`. Leaves: a tokenizer of transformers with the task's ids.
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from orbitlens.lab.tasks.text import TextTask
+from orbitlens.lab.tasks.language import TextTask
 
 
 def character_tokenizer(task: TextTask) -> PreTrainedTokenizerFast:

@@ -46,7 +46,7 @@ from orbitlens.lab.run_state import (
 )
 from orbitlens.lab.tasks import Batch
 from orbitlens.lab.tasks.base import stream_seed
-from orbitlens.lab.tasks.text import TextTask
+from orbitlens.lab.tasks.language import TextTask
 from orbitlens.lab.tokenizer import character_tokenizer
 from orbitlens.results.codec import decode
 from orbitlens.running.loading import threads_for

@@ -15,7 +15,7 @@ from torch.nn import functional
 from transformers import Cache
 
 from orbitlens.heads.refined import definite_maps, n_negative
-from orbitlens.orbit.alignment import HeadWeights, alignment, held, weights_of
+from orbitlens.orbit.aligned import HeadWeights, alignment, held, weights_of
 from orbitlens.orbit.attention import (
     BatchTokens,
     Frame,

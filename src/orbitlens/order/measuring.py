@@ -26,7 +26,7 @@ from orbitlens.order.permutations import shuffles
 from orbitlens.order.sensitivity import (
     Bench,
     CellReading,
-    Cost,
+    Work,
     by_layer,
     by_ngram,
     by_swap_distance,
@@ -120,7 +120,7 @@ def _bench(
         if progress is not None:
             progress(min(done, total), total)
 
-    return Bench(subject=subject, items=items, generator=generator, cost=Cost(), progress=step)
+    return Bench(subject=subject, items=items, generator=generator, cost=Work(), progress=step)
 
 
 def _cells(bench: Bench, n_permutations: int) -> dict[str, CellReading | None]:

@@ -15,7 +15,7 @@ TRAIN_SHARE = 2 / 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Score:
+class ProbeScore:
     """How well a probe does on inputs it has not seen."""
 
     score: float  # accuracy, or R^2 for positions
@@ -35,7 +35,7 @@ def classify(
     test_labels: Int[Tensor, " others"],
     *,
     generator: torch.Generator,
-) -> Score:
+) -> ProbeScore:
     """Return the held-out accuracy of a ridge classifier on one-hot labels."""
     classes, codes = torch.unique(train_labels, return_inverse=True)
     guess = classes[codes.bincount().argmax()]
@@ -43,7 +43,7 @@ def classify(
     features, others = _standard(train, test)
     targets = torch.cat([_one_hot(codes, len(classes)), _one_hot(shuffled, len(classes))], dim=1)
     real, control = (others @ _ridge(features, targets)).split(len(classes), dim=1)
-    return Score(
+    return ProbeScore(
         score=_accuracy(classes[real.argmax(1)], test_labels),
         control=_accuracy(classes[control.argmax(1)], test_labels),
         chance=_accuracy(guess.expand_as(test_labels), test_labels),
@@ -57,7 +57,7 @@ def regress(
     test_values: Float[Tensor, " others"],
     *,
     generator: torch.Generator,
-) -> Score:
+) -> ProbeScore:
     """Return the held-out R^2 of a ridge regression."""
     shuffled = train_values[torch.randperm(len(train_values), generator=generator)]
     features, others = _standard(train, test)
@@ -65,7 +65,7 @@ def regress(
     predicted = others @ weights
     spread = (test_values - test_values.mean()).square().sum()
     real, control = (1.0 - (predicted - test_values[:, None]).square().sum(0) / spread).tolist()
-    return Score(score=real, control=control, chance=0.0)
+    return ProbeScore(score=real, control=control, chance=0.0)
 
 
 def adjacency(states: Float[Tensor, "samples items d_model"]) -> float:

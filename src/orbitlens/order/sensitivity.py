@@ -3,7 +3,7 @@
 Enters: a subject, inputs and permutations. Leaves: one divergence for each input and permutation,
 and its means: by cell, by layer, by swap distance, by position, by window and by n-gram.
 
-Cost: permutations run in batches, inputs that a permutation leaves as they were (repeated tokens)
+Work: permutations run in batches, inputs that a permutation leaves as they were (repeated tokens)
 run once, only the query's logits are computed, and neighbour swaps share what lies before them.
 """
 
@@ -36,7 +36,7 @@ Shuffles = Int[Tensor, "*samples each items"]
 
 
 @dataclass
-class Cost:
+class Work:
     """What has been run so far; the only thing here that changes."""
 
     forward_calls: int = 0
@@ -74,7 +74,7 @@ class Bench:
     subject: Subject
     items: Tensor
     generator: torch.Generator
-    cost: Cost = field(default_factory=Cost)
+    cost: Work = field(default_factory=Work)
     progress: Callable[[int], None] = lambda n: None  # told how many sequences were done
 
     @property

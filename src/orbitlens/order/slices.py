@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from orbitlens.families.feed import Kind
-from orbitlens.order.probes import Score, adjacency, classify, regress, split_samples
+from orbitlens.order.probes import ProbeScore, adjacency, classify, regress, split_samples
 from orbitlens.order.residuals import has_parallel_layers, residual_layers, without_residuals
 from orbitlens.order.sensitivity import Bench, batches
 from orbitlens.order.subject import run
@@ -26,10 +26,10 @@ class SliceReading:
     """What the states of one layer tell."""
 
     layer: int  # 0: the embedding
-    identity: Score | None  # token k from the state at k
-    previous: Score | None  # token k - 1 from the state at k
-    following: Score | None  # token k + 1
-    position: Score  # k, as R^2
+    identity: ProbeScore | None  # token k from the state at k
+    previous: ProbeScore | None  # token k - 1 from the state at k
+    following: ProbeScore | None  # token k + 1
+    position: ProbeScore  # k, as R^2
     adjacency: float  # chance is 1/2
 
 
@@ -117,7 +117,7 @@ def _reading(bench: Bench, layer: int, states: Tensor) -> SliceReading:
     )
 
 
-def _token(bench: Bench, states: Tensor, cut: int, step: int) -> Score | None:
+def _token(bench: Bench, states: Tensor, cut: int, step: int) -> ProbeScore | None:
     """Return how well the token `step` places on is decoded from each state that has one."""
     if bench.subject.feed.kind is Kind.IMAGE:
         return None

@@ -5,8 +5,8 @@ Enters: models and inputs. Leaves: a `Report`.
 
 from typing import Any
 
-from orbitlens.reporting.gather import gather
-from orbitlens.reporting.material import Given
+from orbitlens.reporting.gather import gather_report
+from orbitlens.reporting.material import ReportInputs
 from orbitlens.reporting.measured import Step
 from orbitlens.reporting.options import ReportOptions
 from orbitlens.reporting.report import Report
@@ -35,5 +35,5 @@ def report(
         OrbitlensError: one of them is no model.
     """
     models = list(model) if isinstance(model, (list, tuple)) else [model]
-    given = Given(text=text, images=images, tokens=tokens)
-    return gather(models, options, given=given, step=step)
+    given = ReportInputs(text=text, images=images, tokens=tokens)
+    return gather_report(models, options, given=given, step=step)

@@ -21,7 +21,7 @@ LOG_FROM = 30.0  # ratio of the largest to the smallest value beyond which an ax
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chart:
+class PageChart:
     """A panel, what it is about, and the table with its numbers."""
 
     kind: str
@@ -41,7 +41,7 @@ class Chart:
         return f"{self.kind}-{self.name}" if self.name else self.kind
 
 
-def chart_html(one: Chart, place: int, *, after: str = "") -> str:
+def chart_html(one: PageChart, place: int, *, after: str = "") -> str:
     """Return a figure which the page's script draws, with the numbers behind it.
 
     Args:
@@ -57,7 +57,7 @@ def chart_html(one: Chart, place: int, *, after: str = "") -> str:
     )
 
 
-def described(one: Chart) -> str:
+def described(one: PageChart) -> str:
     """Say in words what a chart shows: each column's smallest and largest value."""
     parts = [one.title]
     for n, name in enumerate(one.table.columns[1:], start=1):
@@ -105,7 +105,7 @@ def curve(numbers: Table, column: str, colour: str, *, label: str = "", style: s
 # --- shared axes -------------------------------------------------------------------------------
 
 
-def share_axes(models: Sequence[Mapping[str, Chart]]) -> list[dict[str, Chart]]:
+def share_axes(models: Sequence[Mapping[str, PageChart]]) -> list[dict[str, PageChart]]:
     """Return the charts of all models, those of one quantity on the same y axis."""
     names = dict.fromkeys(key for charts in models for key in charts)
     axes = {key: _shared_axis([m[key] for m in models if key in m]) for key in names}
@@ -118,13 +118,13 @@ class _Axis:
     y_log: bool = False
 
 
-def _with_axis(one: Chart, axis: _Axis | None) -> Chart:
+def _with_axis(one: PageChart, axis: _Axis | None) -> PageChart:
     if axis is None:
         return one
     return replace(one, panel=replace(one.panel, y_range=axis.y_range, y_log=axis.y_log))
 
 
-def _shared_axis(charts: Sequence[Chart]) -> _Axis | None:
+def _shared_axis(charts: Sequence[PageChart]) -> _Axis | None:
     values = [v for one in charts for v in y_values(one.panel)]
     first = charts[0]
     if not first.shared or not values:

@@ -7,7 +7,7 @@ simulated once.
 
 from orbitlens.flows.integrate import IntegrateOptions, integrate_flow
 from orbitlens.flows.picture import flow_picture
-from orbitlens.flows.predict import predict
+from orbitlens.flows.prediction import predict
 from orbitlens.flows.setup import Setup, build
 from orbitlens.flows.system import system_of_heads
 from orbitlens.reporting.data import FlowFrames

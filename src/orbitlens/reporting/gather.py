@@ -19,11 +19,11 @@ from orbitlens.order.options import AuditOptions
 from orbitlens.reporting.compact import brief_audit, brief_control, brief_scan, brief_trace
 from orbitlens.reporting.data import FlowFrames, ModelReport, ReportSettings, rounded
 from orbitlens.reporting.flows import WIDEST_FLOW, chosen_heads, flow_frames
-from orbitlens.reporting.material import Given, Material, material
+from orbitlens.reporting.material import Material, ReportInputs, material_of
 from orbitlens.reporting.measured import Measured, Parts, Step
 from orbitlens.reporting.options import ReportOptions
 from orbitlens.reporting.report import Report
-from orbitlens.reporting.spectra import spectra, weights_of
+from orbitlens.reporting.spectra import spectra_of, weights_of
 from orbitlens.reporting.words import in_words
 from orbitlens.running.loading import threads_for
 from orbitlens.running.model import Model, load
@@ -33,11 +33,11 @@ from orbitlens.scanning.options import ScanOptions
 from orbitlens.scanning.scan_result import Scan
 
 
-def gather(
+def gather_report(
     models: Sequence[Any],
     options: ReportOptions | None = None,
     *,
-    given: Given | None = None,
+    given: ReportInputs | None = None,
     step: Step | None = None,
 ) -> Report:
     """Run everything on every model.
@@ -51,7 +51,7 @@ def gather(
     Raises:
         OrbitlensError: one of them is no model.
     """
-    chosen, inputs = options or ReportOptions(), given or Given()
+    chosen, inputs = options or ReportOptions(), given or ReportInputs()
     inputs.check()
     if not models:
         raise InputError("no model was given. Expected at least one.")
@@ -74,7 +74,7 @@ def _names(names: Sequence[str]) -> list[str]:
     return [name if names.count(name) == 1 else f"{name} ({k + 1})" for k, name in enumerate(names)]
 
 
-def _settings(given: Given, options: ReportOptions) -> ReportSettings:
+def _settings(given: ReportInputs, options: ReportOptions) -> ReportSettings:
     return ReportSettings(
         **given.names(),
         max_tokens=options.max_tokens,
@@ -98,13 +98,15 @@ def _versions() -> dict[str, str]:
 
 
 def _gather_model(
-    model: Model, name: str, inputs: Given, options: ReportOptions, step: Step
+    model: Model, name: str, inputs: ReportInputs, options: ReportOptions, step: Step
 ) -> ModelReport:
     parts = Parts(step)
     shared = {stack.name: weights_of(stack) for stack in model.architecture.stacks}
     given = None
     if parts.attempt("model", "loading", lambda: model.module) is not None:
-        given = parts.attempt("model", "reading inputs", lambda: material(model, inputs, options))
+        given = parts.attempt(
+            "model", "reading inputs", lambda: material_of(model, inputs, options)
+        )
     why = parts.missing.get("model", "")
     measured = Measured(given, options, parts)
     trace = measured.trace()
@@ -117,7 +119,9 @@ def _gather_model(
     if given is None:
         parts.missing |= dict.fromkeys(("trace", "audit", "orbits"), why)
     flows = _flows(model, scanned, options, parts)
-    shapes = parts.attempt("spectra", "computing spectra", lambda: spectra(model, options.context))
+    shapes = parts.attempt(
+        "spectra", "computing spectra", lambda: spectra_of(model, options.context)
+    )
     shuffled = measured.shuffled
     return rounded(
         ModelReport(

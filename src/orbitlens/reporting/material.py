@@ -19,7 +19,7 @@ BATCH = 4  # contexts run at once
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given:
+class ReportInputs:
     """What was given for a report: each model takes what it reads."""
 
     text: Any = None
@@ -104,7 +104,7 @@ def _patch_names(config: Any) -> list[str]:  # noqa: ANN401 - a config of transf
     return ["class token", *patches]
 
 
-def material(model: Model, given: Given, options: ReportOptions) -> Material:
+def material_of(model: Model, given: ReportInputs, options: ReportOptions) -> Material:
     """Return the inputs of a model of any kind.
 
     Raises:

@@ -14,7 +14,7 @@ from orbitlens.errors import OrbitlensError
 from orbitlens.reporting.data import ControlBand, Orbits
 from orbitlens.reporting.material import BATCH, Material
 from orbitlens.reporting.options import ReportOptions
-from orbitlens.reporting.orbits import orbits
+from orbitlens.reporting.orbits import orbits_of
 from orbitlens.tracing.api import trace, trace_and_covariances
 from orbitlens.tracing.collector import out_of_memory_explained
 from orbitlens.tracing.options import TraceOptions
@@ -122,7 +122,7 @@ class Measured:
 
         def work() -> Orbits:
             batch = given.first_batch()
-            return orbits(given.model.running, batch, given.token_names(batch))
+            return orbits_of(given.model.running, batch, given.token_names(batch))
 
         return self.parts.attempt("orbits", "following tokens", work)
 

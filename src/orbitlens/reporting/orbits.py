@@ -20,7 +20,7 @@ MOST_DEPTHS = 40
 MOST_PLACES = 1200  # tokens times depths; deep models show fewer tokens
 
 
-def orbits(model: Model, batch: Batch, names: list[str]) -> Orbits:
+def orbits_of(model: Model, batch: Batch, names: list[str]) -> Orbits:
     """Return the orbits of the first context of a batch, in the model's last stack."""
     stack = model.architecture.stacks[-1]
     states = _states(model, {name: x[:1] for name, x in batch.items()}, stack)

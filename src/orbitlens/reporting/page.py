@@ -9,7 +9,7 @@ from typing import Any
 
 from orbitlens.draw.figure_html import panel_data
 from orbitlens.draw.page import esc, whole_page
-from orbitlens.reporting.chart import Chart, chart_html, share_axes
+from orbitlens.reporting.chart import PageChart, chart_html, share_axes
 from orbitlens.reporting.data import ModelReport
 from orbitlens.reporting.definitions import DEFINITIONS
 from orbitlens.reporting.sections import SECTIONS
@@ -95,7 +95,7 @@ def _section(one: Section, models: Sequence[ModelReport], panels: list[dict[str,
     )
 
 
-def _drawn(chart: Chart, model: ModelReport, panels: list[dict[str, Any]]) -> str:
+def _drawn(chart: PageChart, model: ModelReport, panels: list[dict[str, Any]]) -> str:
     if chart.kind == "orbits":  # moved by a script of its own
         assert model.orbits is not None
         return chart_html(chart, -1, after=player(model.orbits))

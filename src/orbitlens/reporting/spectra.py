@@ -28,7 +28,7 @@ def weights_of(stack: Stack) -> tuple[int, ...]:
     return tuple(seen.setdefault(key, k) for k, key in enumerate(names))
 
 
-def spectra(model: Model, context: int) -> tuple[HeadSpectra, ...]:
+def spectra_of(model: Model, context: int) -> tuple[HeadSpectra, ...]:
     """Return the spectra of all heads that differ in their weights."""
     places = [
         (stack, layer)

@@ -1,10 +1,8 @@
 """Certificates T1 to T5: rigorous statements about a head's flow, each hypothesis checked apart.
 
-Enters: a `Head` (or a layer's heads). Leaves: for each theorem a `Certificate` that says whether
-every hypothesis holds, by what margin, and what follows, or which hypothesis fails. The theorems
-and their proofs are in docs/certificates.md (theory section 2); they speak of the plain flow
-
-    d/dt x_i = V sum_j softmax_j(x_i^T W x_j + c . x_j) x_j + b.
+Enters: a `Head` (or a layer's heads). Leaves: for each theorem a `Certificate`: whether every
+hypothesis holds, by what margin, and what follows. Proofs are in docs/certificates.md, of the flow
+d/dt x_i = V sum_j softmax_j(x_i^T W x_j + c . x_j) x_j + b (theory section 2).
 
 A sign pattern alone (`alignment_signs`, the expansion index) is an indication, never a certificate.
 """

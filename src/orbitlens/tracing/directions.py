@@ -44,7 +44,7 @@ def centre(x: Float[Tensor, "*any width"]) -> Float[Tensor, "*any width"]:
     return x - x.mean(dim=-1, keepdim=True)
 
 
-def directions(x: Float[Tensor, "*any width"]) -> Float[Tensor, "*any width"]:
+def unit_directions(x: Float[Tensor, "*any width"]) -> Float[Tensor, "*any width"]:
     """Return tokens at length one; a token of length zero stays zero."""
     lengths = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     return torch.where(lengths > 0, x / lengths.clamp(min=torch.finfo(x.dtype).tiny), 0.0)
@@ -59,7 +59,7 @@ class CosineSums:
 
     def add(self, x: Contexts) -> None:
         """Add the tokens of a batch."""
-        self.cosines += _pair_cosines(directions(x.double()))
+        self.cosines += _pair_cosines(unit_directions(x.double()))
         self.n_pairs += x.shape[0] * x.shape[1] * (x.shape[1] - 1)
 
     def merged(self, other: "CosineSums") -> "CosineSums":

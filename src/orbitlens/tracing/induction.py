@@ -31,7 +31,7 @@ PerHead = Float[Tensor, " head"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Material:
+class TokenPool:
     """What sequences for a model can be made of."""
 
     ids: tuple[int, ...]  # of tokens to draw from
@@ -56,7 +56,7 @@ class Sequences:
             yield {"input_ids": block}
 
 
-def material(model: Any, tokenizer: Any | None) -> Material:  # noqa: ANN401 - of transformers
+def material(model: Any, tokenizer: Any | None) -> TokenPool:  # noqa: ANN401 - of transformers
     """Return the ordinary tokens of a model and what stands in front of its texts."""
     config = model.config.get_text_config()
     size = int(getattr(config, "vocab_size", 0) or 0)
@@ -69,10 +69,10 @@ def material(model: Any, tokenizer: Any | None) -> Material:  # noqa: ANN401 - o
         special = set(tokenizer.all_special_ids)
         prefix = (special_tokens(tokenizer) or ([], []))[0]
     ids = tuple(i for i in range(size) if i not in special)
-    return Material(ids=ids, prefix=tuple(prefix), positions=n_positions(model.config))
+    return TokenPool(ids=ids, prefix=tuple(prefix), positions=n_positions(model.config))
 
 
-def met_in_text(given: Material, met: Set[int], wanted: int) -> Material:
+def met_in_text(given: TokenPool, met: Set[int], wanted: int) -> TokenPool:
     """Keep the tokens that the text has, where these are enough for a half as long as wanted.
 
     A vocabulary holds tokens that training never met, such as single bytes; a head cannot know
@@ -82,7 +82,7 @@ def met_in_text(given: Material, met: Set[int], wanted: int) -> Material:
     return replace(given, ids=known, from_text=True) if len(known) >= wanted else given
 
 
-def half_length(stacks: Sequence[Stack], given: Material, wanted: int) -> int:
+def half_length(stacks: Sequence[Stack], given: TokenPool, wanted: int) -> int:
     """Return how many tokens a half can have: as wanted, or fewer where something is shorter.
 
     Vocabulary, positions and the narrowest sliding window bound it: every token of the second half
@@ -95,7 +95,7 @@ def half_length(stacks: Sequence[Stack], given: Material, wanted: int) -> int:
     return max(0, min(bounds))
 
 
-def obstacle(model: Any, stacks: Sequence[Stack], given: Material, wanted: int) -> str | None:  # noqa: ANN401
+def obstacle(model: Any, stacks: Sequence[Stack], given: TokenPool, wanted: int) -> str | None:  # noqa: ANN401
     """Return why induction cannot be measured in a model, or None."""
     if getattr(model, "main_input_name", "input_ids") != "input_ids":
         return "this model does not read tokens"
@@ -114,7 +114,7 @@ def obstacle(model: Any, stacks: Sequence[Stack], given: Material, wanted: int) 
 
 
 def draw_sequences(
-    given: Material, *, half: int, n_draws: int, generator: torch.Generator
+    given: TokenPool, *, half: int, n_draws: int, generator: torch.Generator
 ) -> Sequences:
     """Return random halves without repeated tokens, each followed by itself and by its reorder."""
     ids, front = torch.tensor(given.ids), torch.tensor(given.prefix, dtype=torch.long)

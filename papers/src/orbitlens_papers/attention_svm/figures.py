@@ -28,7 +28,7 @@ KEYS = {"plain": "1a", "factored": "2a"}
 NORMS = {"frobenius": (BLUE, "least Frobenius norm"), "nuclear": (ORANGE, "least nuclear norm")}
 
 
-def figures(result: StudyResult) -> tuple[Figure, ...]:
+def draw_figures(result: StudyResult) -> tuple[Figure, ...]:
     """Return all figures that the result has data for."""
     drawn = [selection(result)]
     if result.data("3a")["picture"]["rays"]:

@@ -29,7 +29,7 @@ ZERO = 1e-6  # a loss below it is zero up to the end of training
 KINDS = (("structured", BLUE), ("free", ORANGE))
 
 
-def figures(result: StudyResult) -> tuple[Figure, ...]:
+def draw_figures(result: StudyResult) -> tuple[Figure, ...]:
     """Return all figures."""
     return (
         solutions(result),

@@ -36,7 +36,7 @@ NAMES = {
 }
 
 
-def figures(result: StudyResult) -> tuple[Figure, ...]:
+def draw_figures(result: StudyResult) -> tuple[Figure, ...]:
     """Return all figures that the result has data for."""
     return (two_by_two(result), positions(result), identity(result), *trained_figures(result))
 

@@ -38,7 +38,7 @@ NAMES = (
 )
 
 
-def figures(result: StudyResult) -> tuple[Figure, ...]:
+def draw_figures(result: StudyResult) -> tuple[Figure, ...]:
     """Return all figures."""
     return (identity(result), session(result), sizes(result), conventions(result))
 

@@ -26,7 +26,7 @@ CHAINS = {"a": "{1, 2}", "b": "{1, 3}"}
 PARENTS = {"a": (1, 2), "b": (1, 3)}
 
 
-def figures(result: StudyResult) -> tuple[Figure, ...]:
+def draw_figures(result: StudyResult) -> tuple[Figure, ...]:
     """Return all figures."""
     return (
         selector(result),

@@ -44,7 +44,7 @@ def following(
     return counts.view(len(tokens), chain.n_windows, chain.vocabulary) / ids.shape[1]
 
 
-def information(
+def information_of(
     chain: Chain, joint: Float[Tensor, "batch windows vocabulary"], lags: Sequence[int]
 ) -> tuple[float, float]:
     """Return chi-square information of the tokens at `lags`, plain and modified; mean over laws.
@@ -116,7 +116,7 @@ def _rows(chain: Chain, tokens: Int[Tensor, "batch steps"]) -> Rows:
     joint = following(chain, tokens)
     rows: Rows = []
     for lags in head_sets(chain.window, LARGEST)[1:]:
-        plain, modified = information(chain, joint, lags)
+        plain, modified = information_of(chain, joint, lags)
         rows.append(
             {
                 "lags": list(lags),

@@ -26,7 +26,7 @@ from orbitlens_papers.result import StudyResult
 Rows = Sequence[Mapping[str, Any]]
 
 
-def figures(result: StudyResult) -> tuple[Figure, ...]:
+def draw_figures(result: StudyResult) -> tuple[Figure, ...]:
     """Return all figures."""
     return (parameters(result), bits(result), trained(result), order(result))
 

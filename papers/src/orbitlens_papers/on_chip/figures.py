@@ -46,7 +46,7 @@ FADING = (
 )
 
 
-def figures(result: StudyResult) -> tuple[Figure, ...]:
+def draw_figures(result: StudyResult) -> tuple[Figure, ...]:
     """Return all figures."""
     return (shots(result), state(result), rules(result), trained(result))
 

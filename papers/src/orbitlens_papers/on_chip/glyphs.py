@@ -32,7 +32,7 @@ def font_file() -> Path:
 
 
 @lru_cache(maxsize=2)
-def glyphs(most: int) -> Drawings:
+def make_glyphs(most: int) -> Drawings:
     """Return the letters of the font, evenly picked down to `most`; empty and equal ones once."""
     try:
         from fontTools.ttLib import TTFont

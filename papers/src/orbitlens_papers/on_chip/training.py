@@ -20,7 +20,7 @@ from orbitlens_papers.jobs import Arm, Job, Setup, run_arms
 from orbitlens_papers.on_chip.claims import SMALL
 from orbitlens_papers.on_chip.drawings import Drawings, omniglot
 from orbitlens_papers.on_chip.episodes import Split, draw, split, training_of
-from orbitlens_papers.on_chip.glyphs import glyphs
+from orbitlens_papers.on_chip.glyphs import make_glyphs
 from orbitlens_papers.on_chip.model import Learner, among
 
 RATE = 4e-3
@@ -37,7 +37,7 @@ class Classes:
 
     def drawings(self) -> Drawings:
         """Return Omniglot where it is given, glyphs where it is not."""
-        return omniglot(self.files) if self.files else glyphs(self.most_glyphs)
+        return omniglot(self.files) if self.files else make_glyphs(self.most_glyphs)
 
     def split(self, turn: int) -> Split:
         """Return what the runs of a turn train on and what is kept from them."""

@@ -21,7 +21,7 @@ from orbitlens_papers import estimate
 from orbitlens_papers.bench import Bench
 from orbitlens_papers.claim import Outcome
 from orbitlens_papers.jobs import Arm, Job, run_arms
-from orbitlens_papers.saturated.majority import Select, accepts, majority, random_strings
+from orbitlens_papers.saturated.majority import Select, accepts, majority_of, random_strings
 from orbitlens_papers.saturated.reader import (
     Reader,
     all_strings,
@@ -89,7 +89,7 @@ def train_hard(job: Job[ReaderSetup]) -> Reader:
     def loss_at(step: int) -> Tensor:
         bits = random_strings(128, setup.length, generator)
         logits = reader(bits, straight_through)
-        return functional.binary_cross_entropy_with_logits(logits, majority(bits).float())
+        return functional.binary_cross_entropy_with_logits(logits, majority_of(bits).float())
 
     fit(loss_at, torch.optim.Adam(reader.parameters(), lr=3e-3), steps=setup.steps)
     return reader.double()
@@ -160,11 +160,11 @@ def wrong_on_majority(bench: Bench) -> Outcome:
     Control: the saturated head.
     """
     strings = all_strings(11)
-    truth = majority(strings)
+    truth = majority_of(strings)
     rows: list[dict[str, Any]] = []
     for reader in trained_readers(bench):
         fixed = restriction(reader, 11)
-        inside = majority(completions(11, fixed))
+        inside = majority_of(completions(11, fixed))
         sure = int(min(inside.sum(), (~inside).sum()))
         rows.append(
             {"heads": len(reader.query), "wrong": _wrong(reader, strings, truth), "sure": sure}
@@ -225,7 +225,7 @@ def deeper_too(bench: Bench) -> Outcome:
     ratios: list[list[float]] = [[], []]
     for length in lengths:
         strings = all_strings(length)
-        need = least_certificate(majority(strings).long().numpy())
+        need = least_certificate(majority_of(strings).long().numpy())
         deep, noise = [], []
         for seed in bench.seeds:
             generator = bench.generator(f"stacks {length}", seed)

@@ -27,7 +27,7 @@ from orbitlens_papers import estimate
 from orbitlens_papers.result import StudyResult
 
 
-def figures(result: StudyResult) -> tuple[Figure, ...]:
+def draw_figures(result: StudyResult) -> tuple[Figure, ...]:
     """Return all figures."""
     return (majority(result), certificates(result), circuits(result), learned(result))
 

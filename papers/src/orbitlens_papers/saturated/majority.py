@@ -26,7 +26,7 @@ SHARPNESS = (1, 2, 4, 8, 16, 32, 64)
 ROUNDING = 1e-15  # of a weight in float64
 
 
-def majority(bits: Bits) -> Bool[Tensor, " string"]:
+def majority_of(bits: Bits) -> Bool[Tensor, " string"]:
     """Return whether more than half of the bits are 1."""
     return 2 * bits.sum(dim=1) > bits.shape[1]
 
@@ -63,7 +63,7 @@ def decides_majority(bench: Bench) -> Outcome:
         for make in (random_strings, narrow_strings):
             for seed in bench.seeds:
                 bits = make(n, length, bench.generator(f"{make.__name__} {length}", seed))
-                truth = majority(bits)
+                truth = majority_of(bits)
                 for name, select in (("saturated", saturated), ("hard", hard)):
                     wrong[name].append(float((accepts(bits, select) != truth).sum()))
     return Outcome(
@@ -89,7 +89,7 @@ def _accuracies(bench: Bench) -> dict[str, Any]:
         for sharpness in (1, 4, 16):
             accepted[f"soft {sharpness}"] = accepts(bits, softmax, sharpness * noise)
         for name, answers in accepted.items():
-            rows.setdefault(name, []).append(float((answers == majority(bits)).double().mean()))
+            rows.setdefault(name, []).append(float((answers == majority_of(bits)).double().mean()))
     return {"lengths": list(lengths), "accuracies": rows}
 
 

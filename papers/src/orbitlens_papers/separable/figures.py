@@ -38,7 +38,7 @@ KINDS = (
 )
 
 
-def figures(result: StudyResult) -> tuple[Figure, ...]:
+def draw_figures(result: StudyResult) -> tuple[Figure, ...]:
     """Return all figures."""
     return (symmetry(result), costs(result), accuracy(result), axes(result), attention(result))
 

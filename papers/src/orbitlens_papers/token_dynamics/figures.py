@@ -26,7 +26,7 @@ from orbitlens_papers.claim import Verdict
 from orbitlens_papers.result import StudyResult
 
 
-def figures(result: StudyResult) -> tuple[Figure, ...]:
+def draw_figures(result: StudyResult) -> tuple[Figure, ...]:
     """Return all figures that the result has data for."""
     return (phase_map(result), rates(result), rotary(result), *trained_figures(result))
 

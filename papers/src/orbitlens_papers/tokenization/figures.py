@@ -34,7 +34,7 @@ COIN, BEST = Level(at=UNIGRAM, label="a coin, ln 2"), Level(at=ENTROPY, label="e
 LOSS = "loss (nats per character)"
 
 
-def figures(result: StudyResult) -> tuple[Figure, ...]:
+def draw_figures(result: StudyResult) -> tuple[Figure, ...]:
     """Return all figures."""
     return (unigrams(result), trained(result), boundary(result))
 

@@ -38,7 +38,7 @@ SHOWN = {  # arms at the main budget that are compared with the plain one, and t
 }
 
 
-def figures(result: StudyResult) -> tuple[Figure, ...]:
+def draw_figures(result: StudyResult) -> tuple[Figure, ...]:
     """Return all figures."""
     return (gains(result), layouts(result), spectra(result), pixels(result))
 

@@ -13,13 +13,13 @@ import numpy as np
 from orbitlens.flows._fast.arrays import system_arrays
 from orbitlens.flows._fast.dop853 import follow
 from orbitlens.flows._fast.threads import RowMixing
-from orbitlens.flows.steps import Limits, Segment, Stop, Vector
+from orbitlens.flows.steps import Segment, StepLimits, Stop, Vector
 from orbitlens.flows.system import System
 
 WIDEST = 16  # d_model of whole integrations, d_head of rows: beyond, matrix products win
 MOST_TOKENS = 512  # of whole integrations
 
-Follow = Callable[[Vector, float, Vector, bool, Limits], Segment]
+Follow = Callable[[Vector, float, Vector, bool, StepLimits], Segment]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ def fast_path(system: System, n_tokens: int) -> FastPath:
 
 
 def _follower(system: System, n_tokens: int) -> Follow:
-    def run(y: Vector, t: float, moments: Vector, scaled: bool, limits: Limits) -> Segment:
+    def run(y: Vector, t: float, moments: Vector, scaled: bool, limits: StepLimits) -> Segment:
         arrays = system_arrays(system, n_tokens)
         saved, kept, y, t, n_steps, n_evaluations, stop = follow(
             arrays,

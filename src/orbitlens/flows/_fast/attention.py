@@ -135,7 +135,7 @@ def _add_output(weight, mixed, width, flow):
 
 @no_type_check
 @njit(cache=True, fastmath=FAST)
-def attention(system, x, log_scale, out, work):
+def attend(system, x, log_scale, out, work):
     """Write A(exp(log_scale) x) / exp(log_scale) into `out`."""
     seen, q, k, v, mixed, flow = work
     n, d = x.shape
@@ -185,7 +185,7 @@ def rate(system, y, scaled, n, out, work):
     size = n * d
     x = y[:size].reshape(n, d)
     a = out[:size].reshape(n, d)
-    attention(system, x, y[size] if scaled else 0.0, a, work)
+    attend(system, x, y[size] if scaled else 0.0, a, work)
     if scaled:
         speed = 0.0
         for i in range(size):

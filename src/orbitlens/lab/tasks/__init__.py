@@ -11,6 +11,7 @@ from typing import Any
 from orbitlens.errors import InputError
 from orbitlens.lab.tasks.base import Batch, Ceiling, ImageShape, Split, cut_at, judged_columns
 from orbitlens.lab.tasks.images import ImageTask, digits
+from orbitlens.lab.tasks.language import TextTask, text
 from orbitlens.lab.tasks.sequences import (
     SequenceTask,
     addition,
@@ -21,7 +22,6 @@ from orbitlens.lab.tasks.sequences import (
     reverse,
     sort,
 )
-from orbitlens.lab.tasks.text import TextTask, text
 
 # All have: name, kind, vocab_size, n_positions, image, by_token (whether accuracy counts tokens, as
 # in a text, and not whole answers), ceiling, n_examples(split) and batch(split, index, size, seed).

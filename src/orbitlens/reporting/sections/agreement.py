@@ -1,7 +1,7 @@
 """Predicted, simulated and measured: over layers and over heads, and how well they agree."""
 
 from orbitlens.draw.figure import BLUE, INK, MUTED, ORANGE, Curve, Panel, Points
-from orbitlens.reporting.chart import Chart, curve, layer_name, rows_of, ticks
+from orbitlens.reporting.chart import PageChart, curve, layer_name, rows_of, ticks
 from orbitlens.reporting.data import ModelReport
 from orbitlens.reporting.markup import Row, Table, Value, absent, behind, note, table
 from orbitlens.reporting.sections.section import Place
@@ -10,7 +10,7 @@ from orbitlens.tracing.trace_result import Agreement
 STYLES = {"measured": (INK, ""), "predicted": (ORANGE, "dashed"), "simulated": (BLUE, "dotted")}
 
 
-def agreement(model: ModelReport, place: Place) -> str:
+def agreement_section(model: ModelReport, place: Place) -> str:
     """Return both charts and how well they agree."""
     trace = model.trace
     if trace is None:
@@ -28,22 +28,22 @@ def agreement(model: ModelReport, place: Place) -> str:
     )
 
 
-def charts(model: ModelReport) -> list[Chart]:
+def charts(model: ModelReport) -> list[PageChart]:
     """Return attention layer by layer, and heads predicted against measured."""
     if model.trace is None:
         return []
     return [_layers_chart(model), _heads_chart(model)]
 
 
-def _layers_chart(model: ModelReport) -> Chart:
+def _layers_chart(model: ModelReport) -> PageChart:
     numbers = attention_layers(model)
     title = "Attention, layer by layer: ln change of squared distances"
     lines = [curve(numbers, name, tone, style=style) for name, (tone, style) in STYLES.items()]
     panel = Panel(layers=lines, title=title, x_label="layer", x_ticks=ticks(rows_of(numbers)))
-    return Chart(kind="layers", title=title, panel=panel, table=numbers)
+    return PageChart(kind="layers", title=title, panel=panel, table=numbers)
 
 
-def _heads_chart(model: ModelReport) -> Chart:
+def _heads_chart(model: ModelReport) -> PageChart:
     numbers = attention_heads(model)
     predicted, measured = ([v or 0.0 for v in numbers.column(n)] for n in ("predicted", "measured"))
     ends = [min([*predicted, *measured]), max([*predicted, *measured])]
@@ -56,7 +56,7 @@ def _heads_chart(model: ModelReport) -> Chart:
         ],
         title=title, x_label="predicted", y_label="measured",
     )  # fmt: skip
-    return Chart(kind="scatter", title=title, panel=panel, table=numbers, shared=False)
+    return PageChart(kind="scatter", title=title, panel=panel, table=numbers, shared=False)
 
 
 # --- tables ------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from orbitlens.draw.figure import BLUE, GREEN, MUTED, ORANGE, Band, Layer, Panel
 from orbitlens.draw.figure_html import legend
-from orbitlens.reporting.chart import Chart, curve, layer_name, rows_of, ticks
+from orbitlens.reporting.chart import PageChart, curve, layer_name, rows_of, ticks
 from orbitlens.reporting.data import ControlBand, ModelReport
 from orbitlens.reporting.markup import Row, Table, absent, behind, note, table
 from orbitlens.reporting.sections.section import Place
@@ -24,7 +24,7 @@ TONES = {"twin": MUTED, "shuffled": BLUE}
 ENDS = ("lowest", "highest")
 
 
-def depth(model: ModelReport, place: Place) -> str:
+def depth_section(model: ModelReport, place: Place) -> str:
     """Return charts of the parts of a layer and of the metrics, beside their controls."""
     if model.trace is None:
         return absent(model.why("trace"))
@@ -50,7 +50,7 @@ def _notes(model: ModelReport) -> str:
     return numbers
 
 
-def charts(model: ModelReport) -> list[Chart]:
+def charts(model: ModelReport) -> list[PageChart]:
     """Return a small chart of each part of a layer and of each metric."""
     if model.trace is None:
         return []
@@ -64,7 +64,7 @@ def charts(model: ModelReport) -> list[Chart]:
     ]
 
 
-def _chart(model: ModelReport, kind: str, name: str, title: str) -> Chart:
+def _chart(model: ModelReport, kind: str, name: str, title: str) -> PageChart:
     numbers = over_depth(model, kind, name)
     x = [float(k) for k in range(len(numbers.rows))]
     layers: list[Layer] = [
@@ -81,7 +81,7 @@ def _chart(model: ModelReport, kind: str, name: str, title: str) -> Chart:
         layers.append(curve(numbers, "floor", GREEN, style="dotted"))
     layers.append(curve(numbers, "measured", ORANGE, label="model"))
     panel = Panel(layers=layers, title=title, x_label="", x_ticks=ticks(rows_of(numbers)))
-    return Chart(
+    return PageChart(
         kind=kind, name=name, title=title, panel=panel, table=numbers, shape="low", legend=False,
         may_be_log=kind == "metrics",
     )  # fmt: skip

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from orbitlens.draw.figure import Heat, Panel
 from orbitlens.draw.page import esc
-from orbitlens.reporting.chart import Chart, layer_name
+from orbitlens.reporting.chart import PageChart, layer_name
 from orbitlens.reporting.data import ModelReport
 from orbitlens.reporting.markup import Row, Table, absent, behind, number, table
 from orbitlens.reporting.sections.section import Place
@@ -15,7 +15,7 @@ MOST_WRITTEN = 16  # heads a layer beyond which buttons have no room for a numbe
 READINGS = {"weights": "weights alone", "data": "weights and measured covariance"}
 
 
-def heads(model: ModelReport, place: Place) -> str:
+def heads_section(model: ModelReport, place: Place) -> str:
     """Return the map: a grid of buttons, and a switch between readings of the index."""
     scan = model.scan
     if scan is None:
@@ -107,7 +107,7 @@ def _indices(scan: Scan) -> Iterator[float]:
 # --- picture and tables ------------------------------------------------------------------------
 
 
-def pictures(model: ModelReport) -> list[Chart]:
+def pictures(model: ModelReport) -> list[PageChart]:
     """Return the map as a table of colours, for a picture."""
     scan = model.scan
     if scan is None:
@@ -127,7 +127,7 @@ def pictures(model: ModelReport) -> list[Chart]:
     )
     title = "Expansion index: blue gathers tokens, orange spreads them"
     panel = Panel(layers=[heat], title=title, x_label="head", y_label="layer")
-    return [Chart(kind="heads", title=title, panel=panel, table=every_head(model))]
+    return [PageChart(kind="heads", title=title, panel=panel, table=every_head(model))]
 
 
 def every_head(model: ModelReport) -> Table:

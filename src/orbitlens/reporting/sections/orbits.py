@@ -4,7 +4,7 @@ import math
 
 from orbitlens.draw.figure import GREY, Curve, Panel, Points
 from orbitlens.draw.page import esc
-from orbitlens.reporting.chart import Chart
+from orbitlens.reporting.chart import PageChart
 from orbitlens.reporting.data import ModelReport, Orbits
 from orbitlens.reporting.markup import Row, Table, absent
 from orbitlens.reporting.sections.section import Place
@@ -14,7 +14,7 @@ FIRST, MIDDLE, LAST = (11, 79, 138), (138, 143, 160), (227, 154, 0)  # colours o
 ORDINALS = ("first", "second", "third")
 
 
-def orbits(model: ModelReport, place: Place) -> str:
+def orbits_section(model: ModelReport, place: Place) -> str:
     """Return the place where tokens move through depth."""
     if model.orbits is None:
         return absent(model.why("orbits", "model"))
@@ -40,19 +40,19 @@ def player(path: Orbits) -> str:
     )
 
 
-def charts(model: ModelReport) -> list[Chart]:
+def charts(model: ModelReport) -> list[PageChart]:
     """Return the tokens in two dimensions, where they end."""
     return [] if model.orbits is None else [_chart(model.orbits, 2)]
 
 
-def pictures(model: ModelReport) -> list[Chart]:
+def pictures(model: ModelReport) -> list[PageChart]:
     """Return the tokens in two dimensions, and in three as first seen."""
     if model.orbits is None:
         return []
     return [_chart(model.orbits, 2), _chart(model.orbits, 3)]
 
 
-def _chart(path: Orbits, view: int) -> Chart:
+def _chart(path: Orbits, view: int) -> PageChart:
     flat, solid = sum(path.explained[:2]), sum(path.explained)
     left = f"; {path.n_left_out} tokens are left out" if path.n_left_out else ""
     title = (
@@ -72,7 +72,7 @@ def _chart(path: Orbits, view: int) -> Chart:
         bare=view == 3,
         square=view == 3,
     )
-    return Chart(
+    return PageChart(
         kind="orbits", title=title, panel=panel, table=places(path), shape="tall", shared=False
     )
 

@@ -4,7 +4,7 @@ from orbitlens.draw.figure import BLUE, GREEN, INK, MUTED, ORANGE, Bars, Curve, 
 from orbitlens.draw.page import esc
 from orbitlens.order.audit_result import Audit, value_of
 from orbitlens.order.sensitivity import CellReading
-from orbitlens.reporting.chart import Chart, curve, rows_of, ticks
+from orbitlens.reporting.chart import PageChart, curve, rows_of, ticks
 from orbitlens.reporting.data import ModelReport
 from orbitlens.reporting.markup import Row, Table, absent, note, number, table
 from orbitlens.reporting.sections.section import Place
@@ -20,7 +20,7 @@ SIZES = {"swap_distance": "swap at distance", "windows": "within windows of",
          "ngrams": "n-grams kept of"}  # fmt: skip
 
 
-def order(model: ModelReport, place: Place) -> str:
+def order_section(model: ModelReport, place: Place) -> str:
     """Return the 2 x 2, the shares, and the charts."""
     audit = model.audit
     if audit is None:
@@ -106,7 +106,7 @@ def _not_measured(audit: Audit) -> str:
 # --- charts ------------------------------------------------------------------------------------
 
 
-def charts(model: ModelReport) -> list[Chart]:
+def charts(model: ModelReport) -> list[PageChart]:
     """Return defects over layers, and swaps by distance and by position."""
     audit = model.audit
     if audit is None:
@@ -123,7 +123,7 @@ def _present(audit: Audit) -> dict[str, CellReading]:
     return {key: cell for key in CELLS if (cell := audit.cells.get(key)) is not None}
 
 
-def _defects_chart(audit: Audit) -> Chart:
+def _defects_chart(audit: Audit) -> PageChart:
     numbers, own = defects(audit), audit.model.own_cell
     title = "Equivariance defect of each layer's output"
     lines = [
@@ -134,10 +134,10 @@ def _defects_chart(audit: Audit) -> Chart:
     panel = Panel(
         layers=lines, title=title, x_label="output of layer", x_ticks=ticks(rows_of(numbers))
     )
-    return Chart(kind="defects", title=title, panel=panel, table=numbers, from_zero=True)
+    return PageChart(kind="defects", title=title, panel=panel, table=numbers, from_zero=True)
 
 
-def _swaps_chart(audit: Audit) -> Chart:
+def _swaps_chart(audit: Audit) -> PageChart:
     rows = audit.swap_distance
     title = f"Swapping two tokens, by their distance ({unit_of(audit)})"
     x, means = [float(row.size) for row in rows], [row.mean for row in rows]
@@ -150,10 +150,10 @@ def _swaps_chart(audit: Audit) -> Chart:
         title=title, x_label="distance in tokens", x_log=True,
         x_ticks=[(float(row.size), str(row.size)) for row in rows],
     )  # fmt: skip
-    return Chart(kind="swaps", title=title, panel=panel, table=swaps(audit), from_zero=True)
+    return PageChart(kind="swaps", title=title, panel=panel, table=swaps(audit), from_zero=True)
 
 
-def _neighbours_chart(audit: Audit) -> Chart:
+def _neighbours_chart(audit: Audit) -> PageChart:
     title = f"Swapping neighbours, by position ({unit_of(audit)})"
     inside = {p for block in audit.blocks for p in range(block.first, block.last)}
     groups = {
@@ -167,7 +167,7 @@ def _neighbours_chart(audit: Audit) -> Chart:
         if rows
     ]  # fmt: skip
     panel = Panel(layers=bars, title=title, x_label="position of the first of two")
-    return Chart(
+    return PageChart(
         kind="neighbours", title=title, panel=panel, table=neighbours(audit), from_zero=True
     )
 

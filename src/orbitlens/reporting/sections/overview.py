@@ -16,7 +16,7 @@ SUMMARY = (
 )  # fmt: skip
 
 
-def overview(model: ModelReport, place: Place) -> str:
+def overview_section(model: ModelReport, place: Place) -> str:
     """Return the numbers that matter, and the sentences."""
     shown = "".join(f"<li>{esc(text)}</li>" for text in model.words)
     listed = f'<ol class="words">{shown}</ol>' if shown else absent(model.why("scan"))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from orbitlens.reporting.chart import Chart
+from orbitlens.reporting.chart import PageChart
 from orbitlens.reporting.data import ModelReport
 from orbitlens.reporting.markup import Table
 
@@ -26,7 +26,7 @@ class Section:
     lead: str  # what it shows, in a sentence
     term: str  # the definition that its lead links to
     body: Callable[[ModelReport, Place], str]
-    charts: Callable[[ModelReport], Sequence[Chart]] = lambda model: ()
+    charts: Callable[[ModelReport], Sequence[PageChart]] = lambda model: ()
     tables: Callable[[ModelReport], Sequence[Table]] = lambda model: ()  # for CSV files
     columns: int = 3  # of the section's picture
-    pictures: Callable[[ModelReport], Sequence[Chart]] | None = None  # where not `charts`
+    pictures: Callable[[ModelReport], Sequence[PageChart]] | None = None  # where not `charts`

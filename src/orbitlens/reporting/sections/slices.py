@@ -2,7 +2,7 @@
 
 from orbitlens.draw.figure import BLUE, GREEN, MUTED, ORANGE, Heat, Panel
 from orbitlens.order.slices import SliceReading, Slices, SliceVariant
-from orbitlens.reporting.chart import Chart, curve, rows_of, ticks
+from orbitlens.reporting.chart import PageChart, curve, rows_of, ticks
 from orbitlens.reporting.data import ModelReport
 from orbitlens.reporting.markup import Row, Table, absent, items, note
 from orbitlens.reporting.sections.order import output_of
@@ -13,7 +13,7 @@ PLACE = "place, R²"
 STYLES = {"its token": (BLUE, ""), "previous": (GREEN, "dashed"), "next": (MUTED, "dotted")}
 
 
-def slices(model: ModelReport, place: Place) -> str:
+def slices_section(model: ModelReport, place: Place) -> str:
     """Return what is decoded from states, with and without residual connections."""
     if model.audit is None:
         return absent(model.why("audit"))
@@ -47,13 +47,13 @@ def _score(reading: SliceReading, named: bool) -> float:
 # --- charts ------------------------------------------------------------------------------------
 
 
-def charts(model: ModelReport) -> list[Chart]:
+def charts(model: ModelReport) -> list[PageChart]:
     """Return what is decoded, by residuals that are taken out, and by layer of the whole model."""
     measured = _slices_of(model)
     return [] if measured is None else [_map(measured), _curves(measured)]
 
 
-def _map(measured: Slices) -> Chart:
+def _map(measured: Slices) -> PageChart:
     named = _named(measured)
     what = "Token k decoded from the state at k" if named else "Place k decoded (R²)"
     title = f"{what}, with residual connections taken out"
@@ -71,10 +71,12 @@ def _map(measured: Slices) -> Chart:
         bar="score",
     )
     panel = Panel(layers=[heat], title=title, x_label="output of layer")
-    return Chart(kind="identity", title=title, panel=panel, table=identity(measured), shared=False)
+    return PageChart(
+        kind="identity", title=title, panel=panel, table=identity(measured), shared=False
+    )
 
 
-def _curves(measured: Slices) -> Chart:
+def _curves(measured: Slices) -> PageChart:
     given = probes(measured)
     title = "The model as it is: what a state tells, by layer"
     lines = [
@@ -85,7 +87,7 @@ def _curves(measured: Slices) -> Chart:
     panel = Panel(
         layers=lines, title=title, x_label="output of layer", x_ticks=ticks(rows_of(given))
     )
-    return Chart(kind="places", title=title, panel=panel, table=given)
+    return PageChart(kind="places", title=title, panel=panel, table=given)
 
 
 # --- tables ------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from orbitlens.reporting.sections.section import Place
 SETTINGS = ("samples", "permutations", "length", "seed", "source")
 
 
-def trust(model: ModelReport, place: Place) -> str:
+def trust_section(model: ModelReport, place: Place) -> str:
     """Return checks, flags, seeds, hashes and costs."""
     parts = [_verdict(model)]
     scan, trace, audit = model.scan, model.trace, model.audit

@@ -13,7 +13,7 @@ from orbitlens.flows.outcome import Fate
 from orbitlens.flows.phase import PhaseDiagram
 from orbitlens.flows.simulation import Simulation
 from orbitlens.scanning.scan_result import Tendency
-from orbitlens.terminal.scan_view import STYLES
+from orbitlens.terminal.scan import STYLES
 
 
 def simulation_view(simulation: Simulation, console: Console) -> Iterator[RenderableType]:

@@ -23,7 +23,7 @@ from orbitlens.theory.rates import LayerDrift
 CLEAR = 0.2  # expansion index beyond which the closure is taken to speak clearly
 
 
-class Source(StrEnum):
+class Ground(StrEnum):
     """What a prediction rests on, from proved to plausible."""
 
     CERTIFICATE = "certificate"
@@ -37,7 +37,7 @@ class Prediction:
     """What is expected of a system, and why."""
 
     fate: Fate
-    source: Source
+    source: Ground
     why: str
     certificates: tuple[Certificate, ...]  # of the flow, drift and start included
 
@@ -77,7 +77,7 @@ def predict(system: System, tokens: Tokens) -> Prediction:
     """Say what theory expects of `tokens` under `system`, by the strongest means that applies."""
     if not _is_plain(system):
         why = "the theorems and the closure are for free flows with softmax attention and no noise"
-        return Prediction(fate=Fate.MIXED, source=Source.NONE, why=why, certificates=())
+        return Prediction(fate=Fate.MIXED, source=Ground.NONE, why=why, certificates=())
     if system.positions is not None:  # added at the input: the start, and nothing after it
         tokens = tokens + checked_positions(system, tokens.shape[0])
     heads = heads_of(system)
@@ -86,7 +86,7 @@ def predict(system: System, tokens: Tokens) -> Prediction:
     source, fate, why = (
         _by_certificate(system, tokens, maps, certificates)
         or _by_signs(maps)
-        or (Source.CLOSURE, *_by_closure(maps))
+        or (Ground.CLOSURE, *_by_closure(maps))
     )
     return Prediction(fate=fate, source=source, why=why, certificates=certificates)
 
@@ -100,7 +100,7 @@ def _is_plain(system: System) -> bool:
     )
 
 
-Outlook = tuple[Source, Fate, str]
+Outlook = tuple[Ground, Fate, str]
 
 
 def _by_certificate(
@@ -109,13 +109,13 @@ def _by_certificate(
     held = {c.name: c for c in certificates if c.holds}
     if "T2" in held:
         fate = Fate.DIVERGING if maps[0].alignment_signs[0] > 0 else Fate.CONVERGING
-        return Source.CERTIFICATE, fate, f"T2: {held['T2'].why}"
+        return Ground.CERTIFICATE, fate, f"T2: {held['T2'].why}"
     if "T3" in held:
         rate = half_space_rate(maps[0], tokens, system.drift)
         why = f"T3: all tokens lie on one side of an eigenvector of V, eigenvalue {rate:.3g}"
-        return Source.CERTIFICATE, Fate.DIVERGING, why
+        return Ground.CERTIFICATE, Fate.DIVERGING, why
     if "T4" in held and held["T4"].margin > 0:
-        return Source.CERTIFICATE, Fate.DIVERGING, f"T4: {held['T4'].why}"
+        return Ground.CERTIFICATE, Fate.DIVERGING, f"T4: {held['T4'].why}"
     return None
 
 
@@ -130,13 +130,13 @@ def _by_signs(maps: list[HeadMaps]) -> Outlook | None:
         return None
     if positive and negative:
         return (
-            Source.INDICATION,
+            Ground.INDICATION,
             Fate.MIXED,
             (f"sym(W) > 0 and sym(A) has {positive} positive and {negative} negative directions"),
         )
     fate = Fate.DIVERGING if positive else Fate.CONVERGING
     sign = "positive" if positive else "negative"
-    return Source.INDICATION, fate, f"sym(W) > 0 and sym(A) is {sign} definite: signs alone"
+    return Ground.INDICATION, fate, f"sym(W) > 0 and sym(A) is {sign} definite: signs alone"
 
 
 def _by_closure(maps: list[HeadMaps]) -> tuple[Fate, str]:

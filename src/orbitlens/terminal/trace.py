@@ -11,7 +11,7 @@ from rich.text import Text
 
 from orbitlens.scanning.scan_result import Tendency
 from orbitlens.terminal.fitted_table import Column, FittedTable, text_column, view_width
-from orbitlens.terminal.scan_view import STYLES
+from orbitlens.terminal.scan import STYLES
 from orbitlens.tracing.mechanism_result import THRESHOLDS, HeadMechanisms, Mechanisms
 from orbitlens.tracing.trace_result import LayerTrace, Trace
 
