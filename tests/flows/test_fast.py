@@ -10,7 +10,7 @@ from scipy.integrate import DOP853
 
 from orbitlens.flows._fast import MOST_TOKENS, WIDEST, exponentials, fast_path, rows
 from orbitlens.flows._fast.arrays import system_arrays
-from orbitlens.flows._fast.attention import attention, workspace
+from orbitlens.flows._fast.attention import attend, workspace
 from orbitlens.flows.charts import RawChart
 from orbitlens.flows.examples import example_system
 from orbitlens.flows.steps import StepLimits, Stop
@@ -101,7 +101,7 @@ def test_scores_too_large_to_exponentiate_are_not_finite_and_never_garbage():
         x = np.array([[length, 0.0], [0.0, 1.0]])
         arrays = system_arrays(system, 2)
         out = np.empty_like(x)
-        attention(arrays, x, 0.0, out, workspace(arrays, 2))
+        attend(arrays, x, 0.0, out, workspace(arrays, 2))
         if length > 26.5:
             assert not np.isfinite(out[0, 0])
         else:

@@ -67,7 +67,7 @@ def compiled_field(system, x):
 def compiled_attention(system, x, log_scale):
     arrays = system_arrays(system, len(x))
     out = np.empty_like(x)
-    compiled.attention(arrays, x, log_scale, out, compiled.workspace(arrays, len(x)))
+    compiled.attend(arrays, x, log_scale, out, compiled.workspace(arrays, len(x)))
     return out
 
 
