@@ -6,7 +6,9 @@ covariance A Aᵀ. Only its correlations are used, so that scaling a row, as sof
 nothing; and only who attends *alike* matters: permuting columns changes nothing either.
 """
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -171,11 +173,24 @@ def _check_alike(matrix: Float[np.ndarray, "nodes nodes"], kept: Sequence[int]) 
     )
 
 
+@contextmanager
+def _environment_kept() -> Iterator[None]:
+    """Undo what an import sets in the environment: causal-learn's sets variables of OpenMP."""
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in set(os.environ) - set(before):
+            del os.environ[name]
+        os.environ.update(before)
+
+
 def _searched(
     correlation: Float[np.ndarray, "nodes nodes"], samples: int, alpha: float, *, latents: bool
 ) -> Int[np.ndarray, "nodes nodes"]:
     try:
-        from orbitlens.explaining.independence import discovered
+        with _environment_kept():
+            from orbitlens.explaining.independence import discovered
     except ImportError as error:
         raise MissingPackageError(
             "graphs of attention need causal-learn: pip install 'orbitlens[explain]'"
