@@ -1,1 +1,1 @@
-"""Metrics of trajectories, simulated or measured; each exists once."""
+"""`trace`: what the layers of a running model do to tokens, beside what was predicted."""
