@@ -4,11 +4,10 @@ import json
 
 import pytest
 import torch
-import transformers
 
 import orbitlens as ol
-from small_gguf import tiny_llama, write_small_gguf
 from small_llama import refused, run
+from tiny_live import tiny_filler, tiny_llama, write_small_gguf
 
 IDS = [[5, 17, 3, 8, 11, 2, 30, 21], [9, 4, 30, 21, 7, 6, 12, 13]]
 WORDS = "5,17,3,8,11,2,30,21"
@@ -17,21 +16,6 @@ TRACE = ol.TraceOptions(max_tokens=64, batch=2)
 AUDIT = ol.AuditOptions(samples=2, permutations=2, length=6, slices=False)
 REPORT = ol.ReportOptions(max_tokens=32, context=8, samples=2, permutations=1, flows=1, controls=0)
 GGUF_NOTE = "built from the GGUF file by transformers"
-
-
-def filler():
-    """A tiny encoder that fills masks."""
-    torch.manual_seed(0)
-    config = transformers.BertConfig(
-        hidden_size=16,
-        num_attention_heads=2,
-        num_hidden_layers=2,
-        intermediate_size=16,
-        vocab_size=40,
-        max_position_embeddings=32,
-        initializer_range=0.5,
-    )
-    return transformers.BertForMaskedLM(config)
 
 
 def a_step_of_training(module):
@@ -150,7 +134,7 @@ def test_a_report_is_that_of_the_command(kind, given, ids_file, tmp_path):
 
 def test_an_explanation_is_that_of_the_command(tmp_path):
     folder = tmp_path / "encoder"
-    filler().save_pretrained(folder)
+    tiny_filler().save_pretrained(folder)
     theirs, printed = by_command(tmp_path, "explain", folder, "--tokens", WORDS)
     result = ol.explain(folder, IDS[0])
     assert alike(written(result, tmp_path)) == alike(theirs)
@@ -164,7 +148,7 @@ def test_an_explanation_is_that_of_the_command(tmp_path):
 @pytest.mark.parametrize("command", ["trace", "audit", "explain"])
 def test_ids_may_have_commas_or_spaces_in_every_command(command, tmp_path):
     folder = tmp_path / "encoder"
-    filler().save_pretrained(folder)
+    tiny_filler().save_pretrained(folder)
     small = ("--samples", 2, "--permutations", 2, "--no-slices") if command == "audit" else ()
     row = WORDS + ",1,2" if command == "audit" else WORDS
     ids = row + ("\n" + row[2:] + ",3" if command != "explain" else "")
@@ -201,7 +185,7 @@ def test_a_gguf_file_that_transformers_cannot_build_is_scanned_and_not_run(tmp_p
 
 @pytest.mark.parametrize("command", ["trace", "audit", "report", "explain"])
 def test_pickled_weights_are_read_with_leave(command, tmp_path):
-    module = filler()
+    module = tiny_filler()
     module.config.architectures = [type(module).__name__]
     module.config.save_pretrained(tmp_path)
     torch.save(module.state_dict(), tmp_path / "pytorch_model.bin")

@@ -10,23 +10,9 @@ import transformers
 import orbitlens as ol
 from orbitlens.flows.setup import SimulateOptions
 from orbitlens.flows.simulation import simulate
-from small_gguf import tiny_llama
+from tiny_live import tiny_filler, tiny_llama
 
 IDS = [[5, 17, 3, 8, 11, 2, 30, 21], [9, 4, 30, 21, 7, 6, 12, 13]]
-
-
-def encoder():
-    torch.manual_seed(0)
-    config = transformers.BertConfig(
-        hidden_size=16,
-        num_attention_heads=2,
-        num_hidden_layers=2,
-        intermediate_size=16,
-        vocab_size=40,
-        max_position_embeddings=32,
-        initializer_range=0.5,
-    )
-    return transformers.BertForMaskedLM(config)
 
 
 VERBS = {
@@ -101,7 +87,7 @@ def unusual():
 @pytest.mark.usefixtures("unusual")
 @pytest.mark.parametrize("name", VERBS)
 def test_a_verb_leaves_the_process_as_it_was(name, tmp_path):
-    (encoder() if name == "explain" else tiny_llama()).save_pretrained(tmp_path)
+    (tiny_filler() if name == "explain" else tiny_llama()).save_pretrained(tmp_path)
     before = settings()
     VERBS[name](tmp_path)
     assert settings() == before
@@ -110,7 +96,7 @@ def test_a_verb_leaves_the_process_as_it_was(name, tmp_path):
 @pytest.mark.usefixtures("unusual")
 @pytest.mark.parametrize("name", VERBS)
 def test_a_verb_leaves_a_module_in_training_as_it_was(name):
-    module = encoder() if name == "explain" else tiny_llama()
+    module = tiny_filler() if name == "explain" else tiny_llama()
     module.train()
     next(module.children()).eval()  # some parts are often frozen
     next(module.parameters()).requires_grad_(False)

@@ -1,4 +1,4 @@
-"""A tiny Llama of transformers, live and as a GGUF file that transformers can build."""
+"""Tiny models of transformers made as a user would, and a GGUF file it can build."""
 
 import gguf
 import numpy as np
@@ -20,6 +20,21 @@ def tiny_llama():
         initializer_range=0.3,
     )
     return transformers.LlamaForCausalLM(config)
+
+
+def tiny_filler():
+    """Return an encoder that fills masks."""
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        hidden_size=16,
+        num_attention_heads=2,
+        num_hidden_layers=2,
+        intermediate_size=16,
+        vocab_size=40,
+        max_position_embeddings=32,
+        initializer_range=0.5,
+    )
+    return transformers.BertForMaskedLM(config)
 
 
 def write_small_gguf(path):
