@@ -5,10 +5,10 @@ from itertools import combinations
 
 import pytest
 import torch
-from orbitlens.explaining.subject import subject_of
 
 from orbitlens.explaining.explanation import Explanation
 from orbitlens.explaining.graph import CausalGraph, Edge, Mark
+from orbitlens.explaining.question import question_of
 from orbitlens.explaining.search import Search
 from orbitlens_papers.bench import Bench, Scale, Settings
 from orbitlens_papers.causal_attention import STUDY, identity, recommending
@@ -155,7 +155,7 @@ def test_training_lowers_the_loss_and_repeats_exactly(trained):
 def test_the_table_of_masks_is_what_the_model_predicts(trained):
     asked = torch.tensor([3, 1, 7, 5, 9, 11, 2, 15])
     prediction, table = all_predictions(trained, asked)
-    subject = subject_of(trained.model, asked, mask_id=15)
+    subject = question_of(trained.model, asked, mask_id=15)
     assert len(table) == 2**7 - 1 and prediction == subject.prediction()
     for chosen in [(0,), (2, 5), (0, 1, 2, 3, 4, 5, 6)]:
         assert table[chosen] == subject.prediction(chosen)

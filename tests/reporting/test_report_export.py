@@ -99,14 +99,14 @@ def test_folders_that_cannot_be_written_are_refused_before_anything_runs(data_fi
             "--data", data_file, "-o", tmp_path / "r.html", option, tmp_path / "file" / "x"
         )
         assert isinstance(result.exception, InputError)
-        assert "no folder can be made there" in str(result.exception)
+        assert "cannot be written to" in str(result.exception)
     assert not (tmp_path / "r.html").exists()
 
 
-def test_pictures_without_matplotlib_say_what_to_install(monkeypatch):
+def test_pictures_without_matplotlib_say_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingPackageError, match=r"orbitlens\[plot\]"):
-        export.check_pictures()
+        export.write_png([], tmp_path)
 
 
 # --- notebooks ---

@@ -144,13 +144,14 @@ def _check_inputs(files: dict[str, Path | None]) -> None:
 
 
 def _check_exports(csv: Path | None, png: Path | None) -> None:
-    from orbitlens.reporting.export import check_folder, check_pictures
+    from orbitlens.draw.figure import check_packages
+    from orbitlens.files import writable_folder
 
     if png is not None:
-        check_pictures()
+        check_packages()
     for folder in (csv, png):
         if folder is not None:
-            check_folder(folder)
+            writable_folder(folder)
 
 
 def _export(made: "Report", csv: Path | None, png: Path | None) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from orbitlens.errors import InputError, MissingPackageError
-from orbitlens.files import write_whole
+from orbitlens.files import write_result
 
 BLUE, ORANGE, GREEN, PINK, YELLOW, SKY = (
     "#0072B2",
@@ -219,9 +219,6 @@ def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
         drawn = {"html": html_of(figure).encode("utf-8"), "png": png_of(figure)}
         for kind, data in drawn.items():
             file = folder / f"{figure.name}.{kind}"
-            try:
-                write_whole(file, data)
-            except OSError as error:
-                raise InputError(f"{file}: the figure cannot be written ({error}).") from error
+            write_result(file, data)
             files.append(file)
     return files

@@ -6,7 +6,7 @@ blocks, each with the stretch of tokens that it sees; memory is linear in the to
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,6 +18,8 @@ from torch import Tensor
 from orbitlens.flows.system import Mask, System
 
 BLOCK = 128  # rows that are mixed together where tokens are hidden
+BLOCK_ENTRIES = 2**19  # scores of one block, at most: rows get fewer as contexts get longer
+WHOLE = 1024  # tokens up to which all pairs may be in memory at once
 
 Headed = Float[Tensor, "heads tokens d_head"]
 
@@ -59,10 +61,8 @@ class Mixing:
     def _softmax(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
         attend = F.scaled_dot_product_attention
         plain = self.window is None and self.slopes is None
-        if plain and self.mask is Mask.FULL:
-            return attend(q, k, v, scale=scale)
-        if plain and self.n_tokens <= BLOCK:
-            return attend(q, k, v, is_causal=True, scale=scale)
+        if plain and self.n_tokens <= (WHOLE if self.mask is Mask.FULL else BLOCK):
+            return attend(q, k, v, is_causal=self.mask is Mask.CAUSAL, scale=scale)
         return self._in_blocks(
             lambda rows, seen: attend(
                 q[..., rows, :],
@@ -93,16 +93,28 @@ class Mixing:
 
     def _in_blocks(self, mix: Callable[[slice, slice], Tensor]) -> Tensor:
         """Mix block after block of rows; each looks at the stretch of tokens that it sees."""
-        blocks = []
-        for begin in range(0, self.n_tokens, BLOCK):
-            end = min(begin + BLOCK, self.n_tokens)
+        stretches = list(self._stretches())
+        first = mix(*stretches[0])
+        if first.requires_grad:
+            return torch.cat([first, *(mix(*each) for each in stretches[1:])], dim=-2)
+        # Small results kept between large scores would leave holes in memory that nothing fits in.
+        mixed = first.new_empty(*first.shape[:-2], self.n_tokens, first.shape[-1])
+        mixed[..., stretches[0][0], :] = first
+        for rows, seen in stretches[1:]:
+            mixed[..., rows, :] = mix(rows, seen)
+        return mixed
+
+    def _stretches(self) -> Iterator[tuple[slice, slice]]:
+        """Yield blocks of rows, each with the tokens that some of its rows see."""
+        n_rows = max(1, min(BLOCK, BLOCK_ENTRIES // self.n_tokens))
+        for begin in range(0, self.n_tokens, n_rows):
+            end = min(begin + n_rows, self.n_tokens)
             low, high = 0, self.n_tokens
             if self.window is not None:
                 low, high = max(0, begin - self.window + 1), min(high, end + self.window - 1)
             if self.mask is Mask.CAUSAL:
                 high = end
-            blocks.append(mix(slice(begin, end), slice(low, high)))
-        return torch.cat(blocks, dim=-2)
+            yield slice(begin, end), slice(low, high)
 
     def _visible(self, rows: slice, seen: slice) -> Bool[Tensor, "rows seen"]:
         shift = self.n_tokens - rows.start

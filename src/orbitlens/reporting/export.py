@@ -4,45 +4,17 @@ Enters: the models of a report and a folder. Leaves: files, each written whole o
 """
 
 import csv
-import importlib.util
 import io
-import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from orbitlens.draw.figure import Figure
-from orbitlens.errors import InputError, MissingPackageError
-from orbitlens.files import write_whole
+from orbitlens.draw.figure import Figure, check_packages
+from orbitlens.files import write_result
 from orbitlens.reporting.data import ModelReport
 from orbitlens.reporting.markup import Row, Table
 from orbitlens.reporting.sections import SECTIONS
 from orbitlens.reporting.sections.overview import summary
-
-
-def check_folder(folder: Path) -> None:
-    """Make a folder ready for files; asked before a long run, so as not to fail after it.
-
-    Raises:
-        InputError: there can be no such folder, or nothing can be written into it.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder}: no folder can be made there ({error}).") from error
-    if not os.access(folder, os.W_OK):
-        raise InputError(f"{folder}: files cannot be written there. Choose another.")
-
-
-def check_pictures() -> None:
-    """Complain where pictures cannot be drawn.
-
-    Raises:
-        MissingPackageError: matplotlib is not installed.
-    """
-    if importlib.util.find_spec("matplotlib") is None:
-        raise MissingPackageError("pictures need matplotlib: pip install 'orbitlens[plot]'")
-
 
 # --- tables ------------------------------------------------------------------------------------
 
@@ -116,7 +88,7 @@ def write_png(models: Sequence[ModelReport], folder: Path) -> list[Path]:
         InputError: a file cannot be written.
         MissingPackageError: matplotlib is not installed.
     """
-    check_pictures()
+    check_packages()
     from orbitlens.draw.figure_png import png_of
 
     files = []
@@ -151,15 +123,3 @@ def file_name(name: str, k: int) -> str:
     'a-model-1'
     """
     return re.sub("[^A-Za-z0-9._-]+", "-", name).strip("-.") or f"model-{k + 1}"
-
-
-def write_result(file: Path, content: bytes) -> None:
-    """Write a file whole or not at all.
-
-    Raises:
-        InputError: it cannot be written.
-    """
-    try:
-        write_whole(file, content)
-    except OSError as error:
-        raise InputError(f"{file}: the result cannot be written ({error}).") from error

@@ -118,7 +118,7 @@ def _blocks(first: Tensor, corner: Tensor, second: Tensor) -> Tensor:
 def head_rates(head: Head | HeadMaps, covariance: Covariance | None = None) -> Rates:
     """Return the rates of one head: weights-only, or data-aware with the tokens' covariance.
 
-    >>> from orbitlens.heads import make_head
+    >>> from orbitlens.heads.head import make_head
     >>> eye = torch.eye(4, dtype=torch.float64)
     >>> head_rates(make_head(eye, eye, eye, eye, scale=1.0)).expansion_index
     1.0
