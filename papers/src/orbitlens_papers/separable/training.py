@@ -106,9 +106,6 @@ def build(arm: SoundSetup) -> Any:  # noqa: ANN401 - of transformers, or a small
 
 def train_and_judge(job: Job[SoundSetup]) -> Row:
     """Train one model and judge it on other clips."""
-    from orbitlens.running.loading import quiet_transformers
-
-    quiet_transformers()
     setup, generator = job.setup, torch.Generator().manual_seed(job.seed)
     labels = setup.split.labels
     if setup.shuffled:
