@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from orbitlens.scanning.words import number_ranges
+from orbitlens.results.numbers import number_ranges
 from orbitlens.tracing.trace_result import DEFAULT_CLOSURE, LayerTrace, Trace
 
 STILL = 0.005  # change of ln(1 - C) up to which a layer is said to leave directions as they are
