@@ -88,8 +88,8 @@ SCAN = {
         "closure": "by which `predicted` is",
     },
     "TokenEffect": {
-        "log_change": "of ln(1 − C), C the mean cosine of tokens: negative where directions gather; "
-        "of a head its share, and shares add up",
+        "log_change": "of ln(1 − C), C the mean cosine of tokens: negative where directions gather"
+        "; of a head its share, and shares add up",
         "predicted": "of `log_change`, from contexts that are not judged",
         "raw_log_change": "of the mean squared distance between tokens in the raw stream",
     },

@@ -141,7 +141,7 @@ def test_a_scan_prints_words_a_table_and_a_map(demo_model):
     assert (outcome.code, outcome.err) == (0, "")
     for words in (
         "of 48 heads",
-        "the most aligned is",
+        "The most aligned is",
         "weights: the two maps",
         "T5",
         "note",
