@@ -8,12 +8,10 @@ principal directions of all depths together, so that a move on the screen is a m
 import torch
 from torch import Tensor
 
-from orbitlens.families.architecture import Stack
 from orbitlens.reporting.data import Orbits
-from orbitlens.running.capture import LayerStates, capturing
 from orbitlens.running.inputs import Batch
 from orbitlens.running.model import Model
-from orbitlens.tracing.collector import on_device, out_of_memory_explained, with_decoder_inputs
+from orbitlens.tracing.token_courses import context_states
 
 MOST_TOKENS = 64
 MOST_DEPTHS = 40
@@ -23,7 +21,7 @@ MOST_PLACES = 1200  # tokens times depths; deep models show fewer tokens
 def orbits_of(model: Model, batch: Batch, names: list[str]) -> Orbits:
     """Return the orbits of the first context of a batch, in the model's last stack."""
     stack = model.architecture.stacks[-1]
-    states = _states(model, {name: x[:1] for name, x in batch.items()}, stack)
+    states = context_states(model, batch, stack)
     depths = spread_out(states.shape[0], MOST_DEPTHS)
     kept = spread_out(states.shape[1], min(MOST_TOKENS, MOST_PLACES // len(depths)))
     positions, explained = principal_positions(states)
@@ -66,23 +64,3 @@ def principal_positions(states: Tensor) -> tuple[Tensor, Tensor]:
     shares = torch.zeros(3, dtype=unit.dtype)
     shares[:n_axes] = sizes[:n_axes] ** 2 / total
     return places.reshape(*unit.shape[:-1], 3), shares
-
-
-def _states(model: Model, batch: Batch, stack: Stack) -> Tensor:
-    depths: list[Tensor] = []
-
-    def sink(where: Stack, layer: int, states: LayerStates) -> None:
-        if where.name != stack.name:
-            return
-        if not depths:
-            depths.append(states.before[0].double())
-        depths.append(states.after[0].double())
-
-    full = with_decoder_inputs(model.module, batch)
-    with (
-        model.evaluating() as module,
-        out_of_memory_explained(),
-        capturing(module, model.checkpoint, sink),
-    ):
-        module(**on_device(full, next(module.parameters()).device))
-    return torch.stack(depths)

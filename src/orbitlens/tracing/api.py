@@ -27,6 +27,7 @@ from orbitlens.tracing.mechanisms import MechanismOptions, mechanism_scores
 from orbitlens.tracing.options import TraceOptions
 from orbitlens.tracing.readings import Tallies, check_closures, replay_traces, traced_layers
 from orbitlens.tracing.reports import agreement_report, direction_report, energy_course
+from orbitlens.tracing.token_courses import token_traces
 from orbitlens.tracing.trace_result import SelfCheck, Trace
 
 ROUNDING = 1e-12  # squared distances this small beside squared norms are rounding, in float32
@@ -138,6 +139,7 @@ def assembled(
             peak_rss_bytes=peak_rss_bytes(),
         ),
         flags=_flags(checkpoint, collector),
+        tokens=token_traces(collector.model, collector.first_batch) if options.by_token else (),
     )
 
 

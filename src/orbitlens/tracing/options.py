@@ -15,6 +15,7 @@ class TraceOptions:
     shuffle: bool = False  # control: tokens in random order
     twin: bool = False  # control: an untrained model of the same config, traced as well
     mechanisms: bool = False  # induction, saturation and margin of heads, beside a twin's
+    by_token: bool = False  # also follow each token of the first context
     normalise: tuple[float, float] = NORMALISE  # mean and deviation for images of whole numbers
 
     closures: tuple[str, ...] = ("plain", "frozen", "chunks")

@@ -141,6 +141,7 @@ def _layer(
         directions=_all_that_ran(fitted, tally).reading(
             tally.directions.path,
             {name: closure(fitted) for name, closure in DIRECTION_CLOSURES.items()},
+            contexts=tally.kept,
         ),
     )
 
