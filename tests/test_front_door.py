@@ -99,6 +99,16 @@ def test_a_scan_is_that_of_the_command(kind, given, tmp_path):
     assert len(theirs["layers"]) >= 2
 
 
+@pytest.mark.parametrize("kind", ["zoo", "training"])
+def test_a_scan_on_text_is_that_of_the_command(kind, given, ids_file, tmp_path):
+    mine, named = given(kind)
+    theirs, _ = by_command(tmp_path, "scan", named, "--tokens", ids_file)
+    ours = written(ol.scan(mine, text=IDS), tmp_path)
+    assert alike(ours) == alike(theirs)
+    assert ours["text"] == theirs["text"]
+    assert theirs["layers"][0]["heads"][0]["on_text"]["log_change"] != 0
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_trace_is_that_of_the_command(kind, given, ids_file, tmp_path):
     mine, named = given(kind)

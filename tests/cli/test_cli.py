@@ -139,7 +139,14 @@ def test_wrong_usage_exits_with_2_and_points_to_the_help(arguments):
 def test_a_scan_prints_words_a_table_and_a_map(demo_model):
     outcome = run("scan", demo_model)
     assert (outcome.code, outcome.err) == (0, "")
-    for words in ("Of 48 heads", "strongest spreader", "map of heads", "T5", "note", "read 395 KB"):
+    for words in (
+        "of 48 heads",
+        "the most aligned is",
+        "weights: the two maps",
+        "T5",
+        "note",
+        "read 395 KB",
+    ):
         assert words in outcome.out
 
 
@@ -197,7 +204,9 @@ def test_the_json_file_is_the_scan(demo_model, tmp_path):
     options = ScanOptions(layers=[0, 1, 5], context=32)
     expected = json.loads(json.dumps(scan(load_checkpoint(demo_model), options).to_json()))
     header = {"orbitlens", "kind", "format"}
-    assert written.keys() == expected.keys() == header | {"model", "layers", "cost", "flags"}
+    assert (
+        written.keys() == expected.keys() == header | {"model", "text", "layers", "cost", "flags"}
+    )
     assert written.pop("cost").keys() == expected.pop("cost").keys()
     assert written == expected
     assert [path.name for path in tmp_path.iterdir()] == ["scan.json"]

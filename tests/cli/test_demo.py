@@ -11,7 +11,7 @@ from orbitlens.cli import demo_model as demo
 from orbitlens.reporting.report import Report
 from orbitlens.scanning.api import scan
 from orbitlens.scanning.options import ScanOptions
-from orbitlens.scanning.scan_result import Tendency
+from orbitlens.scanning.scan_result import Orientation
 from small_llama import refused, run
 
 
@@ -41,15 +41,15 @@ def test_planted_alignments_are_recovered_in_order(planted):
 def test_strongly_turned_heads_are_named_and_none_is_named_wrongly(planted):
     for layer, head in planted.heads():
         turned = demo.planted_alignment(layer.layer, head.head)
-        wrong = Tendency.GATHERS if turned > 0 else Tendency.SPREADS
-        assert head.tendency is not wrong
+        wrong = Orientation.OPPOSED if turned > 0 else Orientation.ALIGNED
+        assert head.orientation is not wrong
         if abs(turned) > 0.6:
-            assert head.tendency is not Tendency.NEUTRAL
+            assert head.orientation is not Orientation.NEUTRAL
 
 
 def test_a_control_without_planting_is_mostly_neutral(control):
-    tendencies = [head.tendency for _, head in control.heads()]
-    assert tendencies.count(Tendency.NEUTRAL) >= 0.9 * len(tendencies)
+    orientations = [head.orientation for _, head in control.heads()]
+    assert orientations.count(Orientation.NEUTRAL) >= 0.9 * len(orientations)
     assert abs(rank_correlation(control)) < 0.5
 
 
@@ -101,7 +101,7 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path):
     assert "--out" in outcome.err
 
 
-def test_planted_alignments_run_from_gathering_to_spreading():
+def test_planted_alignments_run_from_opposed_to_aligned():
     first = demo.planted_alignment(0, 0)
     last = demo.planted_alignment(demo.N_LAYERS - 1, demo.N_HEADS - 1)
     assert -0.9 < first < -0.6

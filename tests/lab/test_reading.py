@@ -106,7 +106,7 @@ def test_a_scan_of_a_refined_model_is_not_that_of_its_raw_weights(tmp_path):
     assert alignment_of(raw) != pytest.approx(expected, rel=1e-3)
 
 
-def test_a_definite_negative_layer_reads_as_gathering_and_a_positive_one_as_spreading(tmp_path):
+def test_a_definite_negative_layer_reads_as_opposed_and_a_positive_one_as_aligned(tmp_path):
     indices = {}
     for sign in ("positive", "negative"):
         folder = tmp_path / sign

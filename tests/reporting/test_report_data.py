@@ -23,7 +23,7 @@ from orbitlens.reporting.report import Report
 from orbitlens.reporting.sections import SECTIONS
 from orbitlens.running import model as running_model
 from orbitlens.running.model import load
-from orbitlens.scanning.scan_result import Scan, Tendency
+from orbitlens.scanning.scan_result import Orientation, Scan
 from orbitlens.tracing.trace_result import Trace
 from small_llama import run
 
@@ -73,7 +73,7 @@ def test_a_report_is_data_typed_to_the_leaves(report_data):
     model = report_data.models[0]
     assert isinstance(model.scan, Scan) and isinstance(model.trace, Trace)
     assert isinstance(model.audit, Audit) and isinstance(model.trace.twin, Trace)
-    assert model.scan.layers[0].heads[0].tendency in Tendency
+    assert model.scan.layers[0].heads[0].orientation in Orientation
 
 
 def test_every_result_is_there_for_a_decoder(report_data):
@@ -88,8 +88,8 @@ def test_every_result_is_there_for_a_decoder(report_data):
 def test_the_sentences_carry_the_numbers_of_the_results(report_data):
     model = report_data.models[0]
     heads = [head for _, head in model.scan.heads()]
-    spread = sum(head.tendency is Tendency.SPREADS for head in heads)
-    assert f"{spread} of {len(heads)} heads spread" in model.words[0]
+    aligned = sum(head.orientation is Orientation.ALIGNED for head in heads)
+    assert f"of {len(heads)} heads, {aligned} have a value map aligned" in model.words[0]
     assert any(text.startswith("What is uncertain:") for text in model.words)
     assert any("inputs are random" in text for text in model.words)
 
@@ -99,7 +99,7 @@ def test_what_a_vision_model_has_not_is_said(report_data):
     assert any("noise" in note for note in report_data.models[1].notes)
 
 
-def test_the_flow_of_the_most_gathering_and_the_most_spreading_head_is_there(report_data):
+def test_the_flow_of_the_most_opposed_and_the_most_aligned_head_is_there(report_data):
     model = report_data.models[0]
     places = {(layer.layer, head.head): head.expansion_index for layer, head in model.scan.heads()}
     shown = {(flow.layer, flow.head) for flow in model.flows}

@@ -166,7 +166,7 @@ def test_a_scan_is_a_row_a_head(results):
     scan, frame = results[Scan], results[Scan].to_pandas()
     heads = [(layer, head) for layer, head in scan.heads()]
     assert len(frame) == len(heads)
-    first = ["stack", "layer", "head", "tendency", "index", "alignment"]
+    first = ["stack", "layer", "head", "orientation", "index", "log_change"]
     assert list(frame.columns[:6]) == first
     assert frame["index"].tolist() == [head.expansion_index for _, head in heads]
     assert frame["layer"].tolist() == [layer.layer for layer, _ in heads]

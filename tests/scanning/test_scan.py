@@ -17,7 +17,7 @@ from orbitlens.heads.layers import load_layer
 from orbitlens.results.codec import encode
 from orbitlens.scanning.api import resolve_device, scan
 from orbitlens.scanning.options import ScanOptions
-from orbitlens.scanning.scan_result import Tendency
+from orbitlens.scanning.scan_result import Orientation
 from orbitlens.theory.positional import frequency_energy, maps_in_context, rotary_effect
 from orbitlens.theory.rates import layer_rates, predicted_log_change
 from random_heads import random_covariance, seeded, symmetric_part
@@ -82,7 +82,7 @@ HEAD = {
 def test_the_json_has_every_field_that_was_promised(tiny, name):
     found = on_json(scan(tiny(name)))
     header = {"orbitlens", "kind", "format"}
-    assert set(found) == header | {"model", "layers", "cost", "flags"}
+    assert set(found) == header | {"model", "text", "layers", "cost", "flags"}
     assert set(found["model"]) >= MODEL
     assert set(found["cost"]) == {"seconds", "bytes_read", "peak_rss_bytes"}
     for layer in found["layers"]:
@@ -403,16 +403,16 @@ def test_weights_that_are_not_finite_are_refused_by_name(saved, tmp_path, value)
     assert len(scan(checkpoint, ScanOptions(layers=[0, 2])).layers) == 2
 
 
-# --- tendencies ------------------------------------------------------------------------------
+# --- orientations ----------------------------------------------------------------------------
 
 
-def test_a_tendency_is_named_only_beyond_three_sigmas(tiny):
+def test_maps_are_called_aligned_or_opposed_only_beyond_three_sigmas(tiny):
     for _, head in scan(tiny("gpt2")).heads():
         assert head.alignment_sigmas == pytest.approx(24 * head.alignment)
-        expected = Tendency.NEUTRAL
+        expected = Orientation.NEUTRAL
         if abs(head.alignment_sigmas) >= 3:
-            expected = Tendency.SPREADS if head.alignment > 0 else Tendency.GATHERS
-        assert head.tendency is expected
+            expected = Orientation.ALIGNED if head.alignment > 0 else Orientation.OPPOSED
+        assert head.orientation is expected
 
 
 def test_randomly_turned_maps_have_alignments_of_one_sigma():
@@ -425,7 +425,7 @@ def test_randomly_turned_maps_have_alignments_of_one_sigma():
     assert abs(spread.mean().item()) < 0.15
 
 
-def test_a_head_made_to_gather_is_said_to_gather(saved, tmp_path):
+def test_maps_that_are_made_opposed_are_called_opposed(saved, tmp_path):
     """Values set to minus the scores: the alignment is -1 in head 0 of layer 0."""
     for file in saved("llama").iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
@@ -438,7 +438,7 @@ def test_a_head_made_to_gather_is_said_to_gather(saved, tmp_path):
     save_file(tensors, tmp_path / "model.safetensors")
     head = scan(load_checkpoint(tmp_path)).layers[0].heads[0]
     assert head.alignment == pytest.approx(-1.0, abs=1e-9)
-    assert (head.tendency, head.alignment_signs) == (Tendency.GATHERS, (0, 6))
+    assert (head.orientation, head.alignment_signs) == (Orientation.OPPOSED, (0, 6))
     other = scan(load_checkpoint(tmp_path)).layers[1].heads[0]
     assert other.alignment > -0.9
 

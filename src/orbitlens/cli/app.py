@@ -39,7 +39,10 @@ app = typer.Typer(
 # In the order a newcomer needs them, each with a line that 80 columns have room for.
 _COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "demo": (demo.command, "Try it all on a tiny model made on the spot."),
-    "scan": (scan.command, "Which heads gather tokens and which spread them: weights alone."),
+    "scan": (
+        scan.command,
+        "How the maps of each head lie; with --text, what it does.",
+    ),
     "trace": (trace.command, "What layers do to tokens of a text, beside what was predicted."),
     "audit": (audit.command, "Whether predictions depend on the order of tokens, and why."),
     "explain": (explain.command, "Which tokens a prediction of an encoder is due to."),

@@ -29,8 +29,8 @@ def command(
     except OSError as error:
         raise InputError(f"{out}: cannot be written ({error}). Choose another --out.") from error
     stderr().print(
-        "This model was made on the spot: random weights, but with heads turned from gathering "
-        "(first layer, first head) to spreading (last layer, last head).\n"
+        "This model was made on the spot: random weights, but with value maps turned from opposed "
+        "to the score map (first layer, first head) to aligned with it (last layer, last head).\n"
     )
     result = scan(folder, ScanOptions(context=256))
     show_scan(result)

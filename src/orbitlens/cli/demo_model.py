@@ -21,7 +21,7 @@ def demo_models(made: Path) -> list[str]:
 
 
 def planted_alignment(layer: int, head: int) -> float:
-    """Return how far a head is turned: from -0.9 (gathers) to 0.9 (spreads)."""
+    """Return how far a head is turned: from -0.9 (opposed) to 0.9 (aligned)."""
     ramp = (layer + 0.5) / N_LAYERS + (head + 0.5) / N_HEADS - 1.0
     return 0.9 * ramp
 

@@ -1,4 +1,4 @@
-"""The command `orbitlens scan`: what the weights of every head say."""
+"""The command `orbitlens scan`: what weights say of every head, and with a text what it does."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orbitlens.cli.inputs import PickleOption
+from orbitlens.cli.inputs import (
+    ImagesOption,
+    PickleOption,
+    TextOption,
+    TokensOption,
+    chosen_inputs,
+)
 from orbitlens.cli.output import JsonOption, is_number, progress_bar, show
 from orbitlens.errors import InputError
 
@@ -27,6 +33,9 @@ def command(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="A model's folder, a .gguf file, or a name.")
     ],
+    text: TextOption = None,
+    images: ImagesOption = None,
+    tokens: TokensOption = None,
     layers: Annotated[str | None, typer.Option(metavar="0-3,7", help="Only these layers.")] = None,
     context: Annotated[
         int | None,
@@ -54,7 +63,12 @@ def command(
     ] = False,
     allow_pickle: PickleOption = False,
 ) -> None:
-    """Read from the weights alone which heads gather tokens and which spread them."""
+    """Read from the weights how the two maps of every head lie to each other: aligned or opposed.
+
+    With a text (--text, --tokens or --images) the model is traced on it, and what every head does
+    to the directions of tokens, measured and predicted, stands beside that.
+    """
+    given = chosen_inputs(text=text, images=images, tokens=tokens)
     from orbitlens.running.model import load
     from orbitlens.scanning.api import scan
     from orbitlens.scanning.options import ScanOptions
@@ -68,8 +82,8 @@ def command(
         device=device,
     )
     opened = load(model, allow_pickle=allow_pickle)
-    with progress_bar("scanning") as report:
-        result = scan(opened, options, progress=report)
+    with progress_bar("scanning" if given is None else "tracing and scanning") as report:
+        result = scan(opened, options, text=given, progress=report)
     show_scan(result, json_file=json_file, place=place)
 
 
@@ -131,17 +145,9 @@ def _covariances(file: Path | None) -> "dict[tuple[str, int], Tensor] | None":
     if file is None:
         return None
     from orbitlens.checkpoint.safetensors_file import SafetensorsSource
+    from orbitlens.scanning.on_text import covariances_by_place
 
     if not file.is_file():
         raise InputError(f"--covariance {file}: there is no such file. Expected safetensors.")
     source = SafetensorsSource([file])
-    found = {}
-    for name in source.tensors:
-        stack, dot, layer = name.rpartition(".")
-        if not dot or not is_number(layer):
-            raise InputError(
-                f"{file}: tensor {name!r} does not say which layer it belongs to. "
-                "Expected names such as 'decoder.0' or 'encoder.3'."
-            )
-        found[(stack, int(layer))] = source.read(name)
-    return found
+    return covariances_by_place({name: source.read(name) for name in source.tensors})

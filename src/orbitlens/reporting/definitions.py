@@ -10,8 +10,8 @@ DEFINITIONS = {
     ),
     "index": (
         "Expansion index",
-        "From −1 to 1: the sum of a head's expansion rates over the sum of their moduli. Positive: "
-        "it drives tokens apart; negative: it gathers them. Weights alone takes tokens as an "
+        "From −1 to 1: the sum of a head's rates over the sum of their moduli. Positive: its value "
+        "map is aligned with its score map; negative: opposed. Weights alone takes tokens as an "
         "isotropic cloud; the other reading uses the covariance measured in front of that layer.",
     ),
     "certificate": (

@@ -1,7 +1,7 @@
 """Simulated flows of single heads, as frames that a page plays.
 
 Enters: a model and its scan. Leaves: a `FlowFrames` for each head that is drawn: all of a
-small model, and those that gather and spread most of a large one. Heads with the same weights are
+small model, and the most aligned and opposed of a large one. Heads with the same weights are
 simulated once.
 """
 

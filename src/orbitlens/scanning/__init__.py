@@ -1,1 +1,1 @@
-"""`scan`: what the weights of every head say."""
+"""`scan`: what the weights of every head say, and with a text what it does to tokens."""

@@ -1,12 +1,13 @@
-"""`scan`: which heads gather tokens and which spread them, from the weights alone.
+"""`scan`: how the two maps of every head lie to each other; with a text, what it does to tokens.
 
 Enters: a model. Leaves: a `Scan`, one reading a head and a layer.
-Reads one attention layer at a time and nothing but attention; no module is built.
+Reads one attention layer at a time and nothing but attention. No module is built without a text.
 """
 
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,25 +20,30 @@ from orbitlens.running.model import load
 from orbitlens.running.workers import torch_threads
 from orbitlens.scanning.layers import scan_layer
 from orbitlens.scanning.notes import scan_flags
+from orbitlens.scanning.on_text import read_on_text
 from orbitlens.scanning.options import ScanOptions
 from orbitlens.scanning.scan_result import LayerScan, Scan
 
 NARROW = 768  # d_model up to which layers are scanned side by side
-Progress = Callable[[int, int], None]
+Progress = Callable[[int, int | None], None]
 
 
 def scan(
     model: Any,  # noqa: ANN401 - a `Model`, or what `load` takes
     options: ScanOptions | None = None,
     *,
+    text: Any = None,  # noqa: ANN401 - what `trace` takes
     progress: Progress | None = None,
 ) -> Scan:
-    """Read every head of a model from its weights: does it gather tokens or spread them?
+    """Read every head of a model from its weights; with a text, measure what it does to tokens.
 
     Args:
-        model: a `Model`, or anything `load` takes; no module is built.
+        model: a `Model`, or anything `load` takes.
         options: which layers, which context, covariances for the data-aware reading, ...
-        progress: called with (layers done, layers in all) after each layer.
+        text: a string, strings, a path object, token ids or images. The model is traced on it, and
+            every head gets what it does to directions and distances, measured and predicted, and a
+            data-aware reading. Without it no module is built and nothing is run.
+        progress: called with what is done and of how much: of the trace, then of the layers.
 
     Raises:
         InputError: an option does not fit the model.
@@ -51,6 +57,11 @@ def scan(
     wanted = _wanted_layers(checkpoint, options)
     _check_context(checkpoint, options)
     _check_covariances(checkpoint, options)
+    readings = None
+    if text is not None:
+        _refuse_covariances(options)
+        readings = read_on_text(opened, text, progress=progress)
+        options = replace(options, covariances=readings.covariances)
 
     def scan_one(place: tuple[Stack, int]) -> LayerScan:
         stack, index = place
@@ -59,7 +70,7 @@ def scan(
 
     layers: list[LayerScan] = []
     for layer in _each(scan_one, wanted, narrow=_is_narrow(wanted, device)):
-        layers.append(layer)
+        layers.append(layer if readings is None else readings.added_to(layer))
         if progress is not None:
             progress(len(layers), len(wanted))
     cost = Cost(
@@ -67,11 +78,15 @@ def scan(
         bytes_read=_bytes_read(checkpoint, wanted),
         peak_rss_bytes=peak_rss_bytes(),
     )
+    flags = scan_flags(checkpoint, layers, options)
+    if readings is not None:
+        flags = tuple(dict.fromkeys((*flags, *readings.flags)))
     return Scan(
         model=model_info(checkpoint),
+        text=None if readings is None else readings.info,
         layers=tuple(layers),
         cost=cost,
-        flags=scan_flags(checkpoint, layers, options),
+        flags=flags,
     )
 
 
@@ -149,6 +164,13 @@ def _check_covariances(checkpoint: Checkpoint, options: ScanOptions) -> None:
         names = ", ".join(f"{s.name} 0 to {s.n_layers - 1}" for s in checkpoint.architecture.stacks)
         raise InputError(
             f"a covariance was given for layer {index} of the {stack}; this model has: {names}."
+        )
+
+
+def _refuse_covariances(options: ScanOptions) -> None:
+    if options.covariances is not None:
+        raise InputError(
+            "covariances and a text were given; a text brings covariances of its own. Give one."
         )
 
 

@@ -14,9 +14,9 @@ from orbitlens.scanning.options import ScanOptions
 from orbitlens.scanning.scan_result import (
     HeadScan,
     LayerScan,
+    Orientation,
     Reading,
     RotaryReading,
-    Tendency,
     reading_of,
 )
 from orbitlens.theory.certificates import head_certificates, layer_certificates
@@ -24,7 +24,7 @@ from orbitlens.theory.maps import HeadMaps
 from orbitlens.theory.positional import frequency_energy, maps_in_context, rotary_effect
 from orbitlens.theory.rates import LayerDrift, head_rates, predicted_log_change
 
-CHANCE = 3.0  # sigmas of alignment beyond which a head's tendency is not taken for chance
+CHANCE = 3.0  # sigmas of alignment beyond which a head's orientation is not taken for chance
 SPECTRUM_LIMIT = 512  # widest sum of value maps whose whole spectrum is computed unasked
 
 
@@ -111,6 +111,7 @@ def scan_layer(layer: AttentionLayer, options: ScanOptions) -> LayerScan:
         rotary=_summed(sums.context_drift, options),
         data_aware=_summed(sums.data_drift, options),
         predicted_log_change=log_change,
+        on_text=None,
         certificates=layer_certificates(
             [layer.head(0)], speed_limit=sums.speed, abscissa=bound, radius=radius or bound
         ),
@@ -142,7 +143,7 @@ def _scan_head(
     return HeadScan(
         head=head.index,
         **reading_of(head_rates(maps)),
-        tendency=_tendency(sigmas),
+        orientation=_orientation(sigmas),
         alignment=maps.alignment,
         alignment_sigmas=sigmas,
         alignment_signs=maps.alignment_signs,
@@ -155,14 +156,15 @@ def _scan_head(
         qk_norm=maps.score_norm,
         rotary=_rotary_reading(head, context),
         data_aware=data_aware,
+        on_text=None,
         certificates=head_certificates(head, maps),
     )
 
 
-def _tendency(sigmas: float) -> Tendency:
+def _orientation(sigmas: float) -> Orientation:
     if abs(sigmas) < CHANCE:
-        return Tendency.NEUTRAL
-    return Tendency.SPREADS if sigmas > 0 else Tendency.GATHERS
+        return Orientation.NEUTRAL
+    return Orientation.ALIGNED if sigmas > 0 else Orientation.OPPOSED
 
 
 def _rotary_reading(head: Head, context: int | None) -> RotaryReading | None:

@@ -1,6 +1,6 @@
 """Scan: the map of a model's heads, as frozen dataclasses whose fields are the JSON's fields.
 
-Enters: readings from `headmap`. Leaves: a result. Its file has the same names in the same order;
+Enters: readings from `layers`. Leaves: a result. Its file has the same names in the same order;
 docs/json.md describes each.
 """
 
@@ -20,11 +20,14 @@ if TYPE_CHECKING:
     import pandas
 
 
-class Tendency(StrEnum):
-    """Which way a head moves isotropic tokens, beyond what randomly turned maps would do."""
+class Orientation(StrEnum):
+    """How a head's value map lies to its score map, beyond what randomly turned maps would do.
 
-    SPREADS = "spreads"
-    GATHERS = "gathers"
+    It is a property of two maps. What the head does to tokens is measured on text (`TokenEffect`).
+    """
+
+    ALIGNED = "aligned"
+    OPPOSED = "opposed"
     NEUTRAL = "neutral"
 
 
@@ -66,11 +69,30 @@ class RotaryReading(Reading):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TokenEffect:
+    """What a head, or all of a layer, does to the tokens of a text: the columns of a trace."""
+
+    log_change: float  # of ln(1 - C), C the mean cosine: below 0 directions gather; heads add up
+    predicted: float  # of that, by the trace's default closure
+    raw_log_change: float  # of the mean squared pair distance in the raw stream
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextInfo:
+    """The text that `TokenEffect`s were measured on."""
+
+    n_tokens: int
+    n_contexts: int
+    context: int  # tokens, at most
+    closure: str  # which `predicted` is by
+
+
+@dataclass(frozen=True, kw_only=True)
 class HeadScan(Reading):
     """One head, read from its weights; at offset 0 where the encoding is rotary."""
 
     head: int
-    tendency: Tendency
+    orientation: Orientation
     alignment: float  # <V, W> / (|V| |W|)
     alignment_sigmas: float  # d_model * alignment: standard deviations from randomly turned maps
     alignment_signs: tuple[int, int]  # positive and negative directions of A on the range of V
@@ -83,6 +105,7 @@ class HeadScan(Reading):
     qk_norm: float
     rotary: RotaryReading | None
     data_aware: Reading | None
+    on_text: TokenEffect | None
     certificates: tuple[Certificate, ...]
 
 
@@ -101,6 +124,7 @@ class LayerScan(Reading):
     rotary: Reading | None
     data_aware: Reading | None
     predicted_log_change: float | None  # of mean squared pair distance, with a covariance
+    on_text: TokenEffect | None  # of attention as a whole
     certificates: tuple[Certificate, ...]
     heads: tuple[HeadScan, ...]
 
@@ -112,6 +136,7 @@ class Scan(Result):
     KIND: ClassVar[str] = "scan"
 
     model: ModelInfo
+    text: TextInfo | None  # None: read from the weights alone
     layers: tuple[LayerScan, ...]
     cost: Cost
     flags: tuple[str, ...]
@@ -124,20 +149,20 @@ class Scan(Result):
 
     def summary(self) -> str:
         """Return what the scan says, in sentences built from its numbers."""
-        from orbitlens.scanning.words import scan_sentences
+        from orbitlens.scanning.words import scan_summary
 
-        return " ".join(scan_sentences(self))
+        return scan_summary(self)
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """Return one row a head: place, tendency, index, rates, maps, certificates."""
+        """Return one row a head: place, orientation, index, effect on text, rates, certificates."""
         from orbitlens.scanning.views import head_rows
 
         return data_frame(head_rows(self))
 
     def _tables(self) -> Sequence[HtmlTable]:
-        from orbitlens.scanning.views import head_map
+        from orbitlens.scanning.views import effect_map, index_map
 
-        return [head_map(self)]
+        return [index_map(self)] if self.text is None else [effect_map(self), index_map(self)]
 
     def _figure(self, go: Any) -> Any:  # noqa: ANN401 - plotly ships no types
         from orbitlens.scanning.views import scan_figure

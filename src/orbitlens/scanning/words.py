@@ -1,28 +1,50 @@
-"""A scan in words: sentences built from its numbers, for a terminal and for a report."""
+"""A scan in words: sentences built from its numbers, for a terminal and for a report.
+
+"Aligned" and "opposed" are said of the two maps of a head; "gathers" and "spreads" only of what was
+measured on tokens, and always of what: of directions.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from orbitlens.scanning.scan_result import HeadScan, LayerScan, Scan, Tendency
+from orbitlens.results.numbers import number_ranges
+from orbitlens.scanning.scan_result import HeadScan, LayerScan, Orientation, Scan, TokenEffect
+
+CLEAR = 0.01  # change of ln(1 - C) beyond which a head is said to gather or spread directions
+EFFECT_WORDS = {
+    "gathers": "gathers directions",
+    "spreads": "spreads directions",
+    "neither": "does neither clearly",
+}
+PROPERTY = "That is a property of two maps; what a head does to tokens is measured on text."
+ASKS_FOR_TEXT = "For that: scan(model, text=...) or trace(model, text)."
+
+Place = tuple[LayerScan, HeadScan]
+
+
+def scan_summary(scan: Scan) -> str:
+    """Return all sentences, and where no text was read, how to give one."""
+    ending = [ASKS_FOR_TEXT] if scan.text is None and any(scan.heads()) else []
+    return " ".join([*scan_sentences(scan), *ending])
 
 
 def scan_sentences(scan: Scan) -> list[str]:
-    """Return what a scan says: counts of heads, layers, the strongest heads, the context."""
-    counts = _counts([head for _, head in scan.heads()])
-    if not counts:
+    """Return what a scan says: what heads did on text, if that was read; then their maps."""
+    heads = [head for _, head in scan.heads()]
+    if not heads:
         return ["No head was scanned."]
     return [
-        f"Of {counts.total()} heads, {counts[Tendency.SPREADS]} spread tokens apart, "
-        f"{counts[Tendency.GATHERS]} gather them, and {counts[Tendency.NEUTRAL]} do neither beyond "
-        "chance (3 sigma of randomly turned maps).",
+        *text_sentences(scan),
+        _count_sentence(heads, f"of {len(heads)} heads"),
+        *([PROPERTY] if scan.text is None else []),
         _layers_sentence(scan.layers),
-        _strongest_sentence(scan),
+        _extremes_sentence(scan),
         *_context_sentence(scan),
     ]
 
 
 def count_sentence(scan: Scan, shared: Mapping[str, Sequence[int]]) -> str:
-    """Say how many heads spread and gather; those of layers that share weights count once.
+    """Say how many heads are aligned and opposed; those of layers that share weights count once.
 
     `shared` names, for each layer of a stack, the first one with the same weights.
     """
@@ -31,77 +53,60 @@ def count_sentence(scan: Scan, shared: Mapping[str, Sequence[int]]) -> str:
         for layer, head in scan.heads()
         if shared.get(layer.stack, range(layer.layer + 1))[layer.layer] == layer.layer
     ]
-    counts = _counts(own)
-    heads = f"{len(own)} heads"
+    heads = f"of {len(own)} heads"
     if len(own) < sum(1 for _ in scan.heads()):
         heads += f" (shared by {len(scan.layers)} layers)"
-    spread = "spreads" if counts[Tendency.SPREADS] == 1 else "spread"
+    return _count_sentence(own, heads)
+
+
+# --- the maps, from weights alone ------------------------------------------------------------
+
+
+def _count_sentence(heads: Sequence[HeadScan], which: str) -> str:
+    counts = Counter(head.orientation for head in heads)
     return (
-        f"Read from the weights alone, {counts[Tendency.SPREADS]} of {heads} {spread} tokens, "
-        f"{counts[Tendency.GATHERS]} gather them, and {counts[Tendency.NEUTRAL]} are no different "
-        "from randomly turned maps."
+        f"From the weights alone: {which}, {counts[Orientation.ALIGNED]} have a value map aligned "
+        f"with their score map, {counts[Orientation.OPPOSED]} one opposed to it, and "
+        f"{counts[Orientation.NEUTRAL]} are neutral (within 3 sigma of randomly turned maps)."
     )
-
-
-def _counts(heads: Sequence[HeadScan]) -> Counter[Tendency]:
-    return Counter(head.tendency for head in heads)
 
 
 def _layers_sentence(layers: Sequence[LayerScan]) -> str:
     up = [layer.layer for layer in layers if layer.expansion_index > 0]
     if len(up) == len(layers):
-        return "Summed over heads, every layer leans to spreading."
+        return "Summed over heads, the index is above 0 in every layer."
     if not up:
-        return "Summed over heads, every layer leans to gathering."
-    return (
-        f"Summed over heads, {len(up)} of {len(layers)} layers lean to spreading "
-        f"({number_ranges(up)}), the others to gathering."
-    )
+        return "Summed over heads, the index is above 0 in no layer."
+    which = f"{len(up)} of {len(layers)} layers ({number_ranges(up)})"
+    return f"Summed over heads, the index is above 0 in {which}."
 
 
-def number_ranges(numbers: Sequence[int], dash: str = "-") -> str:
-    """Write whole numbers with their runs drawn together.
-
-    >>> number_ranges([0, 1, 2, 5])
-    '0-2, 5'
-    """
-    parts: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1].append(number)
-        else:
-            parts.append([number])
-    return ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}{dash}{p[-1]}" for p in parts)
-
-
-def _strongest_sentence(scan: Scan) -> str:
-    """Name the strongest spreader and gatherer, where a head is one beyond chance."""
+def _extremes_sentence(scan: Scan) -> str:
+    """Name the most aligned and the most opposed head, where a head is one beyond chance."""
     heads = sorted(scan.heads(), key=lambda pair: -pair[1].expansion_index)
-    spreaders = [pair for pair in heads if pair[1].tendency is Tendency.SPREADS]
-    gatherers = [pair for pair in heads if pair[1].tendency is Tendency.GATHERS]
-    if spreaders and gatherers:
-        return (
-            f"The strongest spreader is {_named(scan, spreaders[0], 'index ')}, the strongest "
-            f"gatherer {_named(scan, gatherers[-1])}."
-        )
-    if spreaders:
-        return (
-            f"The strongest spreader is {_named(scan, spreaders[0], 'index ')}; no head gathers "
-            f"tokens, and the smallest index is that of {_named(scan, heads[-1])}."
-        )
-    largest = f"the largest index is that of {_named(scan, heads[0])}"
-    if gatherers:
-        return (
-            f"The strongest gatherer is {_named(scan, gatherers[-1], 'index ')}; no head spreads "
-            f"tokens, and {largest}."
-        )
-    return f"Of the indices, {largest}, the smallest that of {_named(scan, heads[-1])}."
+    aligned = [pair for pair in heads if pair[1].orientation is Orientation.ALIGNED]
+    opposed = [pair for pair in heads if pair[1].orientation is Orientation.OPPOSED]
+    largest = (
+        f"the most aligned is {_indexed(scan, aligned[0])}"
+        if aligned
+        else f"none is aligned: the largest index is that of {_indexed(scan, heads[0])}"
+    )
+    smallest = (
+        f"the most opposed is {_indexed(scan, opposed[-1])}"
+        if opposed
+        else f"none is opposed: the smallest index is that of {_indexed(scan, heads[-1])}"
+    )
+    return f"Of the heads {largest}; {smallest}."
 
 
-def _named(scan: Scan, pair: tuple[LayerScan, HeadScan], what: str = "") -> str:
+def _named(scan: Scan, pair: Place) -> str:
     layer, head = pair
     place = f"{layer.stack} " if len(scan.model.stacks) > 1 else ""
-    return f"{place}layer {layer.layer} head {head.head} ({what}{head.expansion_index:+.2f})"
+    return f"{place}layer {layer.layer} head {head.head}"
+
+
+def _indexed(scan: Scan, pair: Place) -> str:
+    return f"{_named(scan, pair)} ({pair[1].expansion_index:+.2f})"
 
 
 def _context_sentence(scan: Scan) -> list[str]:
@@ -113,3 +118,42 @@ def _context_sentence(scan: Scan) -> list[str]:
         f"In a context of {turned[0].context} tokens the rotary encoding leaves a median of "
         f"{kept[len(kept) // 2]:.0%} of a head's rates (from {kept[0]:.0%} to {kept[-1]:.0%})."
     ]
+
+
+# --- tokens, measured on text ----------------------------------------------------------------
+
+
+def effect_kind(effect: TokenEffect) -> str:
+    """Return a key of `EFFECT_WORDS`: what was measured of a head, where it is clear."""
+    if abs(effect.log_change) <= CLEAR:
+        return "neither"
+    return "gathers" if effect.log_change < 0 else "spreads"
+
+
+def text_sentences(scan: Scan) -> list[str]:
+    """Say what heads did to the directions of a text's tokens; nothing where none was read."""
+    effects = [(pair, pair[1].on_text) for pair in scan.heads() if pair[1].on_text is not None]
+    if scan.text is None or not effects:
+        return []
+    counts = Counter(effect_kind(effect) for _, effect in effects)
+    raw = sum(
+        (pair[1].expansion_index > 0) == (effect.raw_log_change > 0) for pair, effect in effects
+    )
+    return [
+        f"Measured on {scan.text.n_tokens} tokens: of {len(effects)} heads "
+        f"{counts['gathers']} gather directions, {counts['spreads']} spread them, and "
+        f"{counts['neither']} change ln(1 − C) by no more than {CLEAR:g}.",
+        _strongest_sentence(scan, effects, scan.text.closure),
+        f"The index of the weights has the sign of what a head does to raw distances in {raw} of "
+        f"{len(effects)}.",
+    ]
+
+
+def _strongest_sentence(
+    scan: Scan, effects: Sequence[tuple[Place, TokenEffect]], closure: str
+) -> str:
+    pair, effect = max(effects, key=lambda one: abs(one[1].log_change))
+    return (
+        f"The strongest, {_named(scan, pair)}, {EFFECT_WORDS[effect_kind(effect)]} "
+        f"({effect.log_change:+.3f}; {closure} predicts {effect.predicted:+.3f})."
+    )

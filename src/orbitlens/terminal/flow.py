@@ -12,8 +12,7 @@ from rich.text import Text
 from orbitlens.flows.outcome import Fate
 from orbitlens.flows.phase import PhaseDiagram
 from orbitlens.flows.simulation import Simulation
-from orbitlens.scanning.scan_result import Tendency
-from orbitlens.terminal.scan import STYLES
+from orbitlens.terminal.colours import ABOVE, BELOW, NEITHER
 
 
 def simulation_view(simulation: Simulation, console: Console) -> Iterator[RenderableType]:
@@ -32,9 +31,9 @@ def phase_view(diagram: PhaseDiagram, console: Console) -> Iterator[RenderableTy
     sweep = diagram.sweep
     utf = (console.encoding or "").lower().startswith("utf")
     marks = {
-        Fate.DIVERGING: ("▲" if utf else "O", STYLES[Tendency.SPREADS]),
-        Fate.CONVERGING: ("▼" if utf else "X", STYLES[Tendency.GATHERS]),
-        Fate.MIXED: ("·" if utf else ".", STYLES[Tendency.NEUTRAL]),
+        Fate.DIVERGING: ("▲" if utf else "O", ABOVE),
+        Fate.CONVERGING: ("▼" if utf else "X", BELOW),
+        Fate.MIXED: ("·" if utf else ".", NEITHER),
     }
     n_rows = len(sweep.y.values)
     gap = " " if 12 + 2 * len(sweep.x.values) <= console.width else ""

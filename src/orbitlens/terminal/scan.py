@@ -5,27 +5,38 @@ narrower; colour is the console's business.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from orbitlens.scanning.scan_result import HeadScan, LayerScan, Scan, Tendency
+from orbitlens.scanning.scan_result import HeadScan, LayerScan, Orientation, Scan
+from orbitlens.scanning.words import CLEAR, EFFECT_WORDS, effect_kind, scan_sentences
+from orbitlens.terminal.colours import ABOVE, BELOW, NEITHER, sign_style
 from orbitlens.terminal.fitted_table import Column, FittedTable, text_column, view_width
 from orbitlens.theory.certificates import THEOREMS, Certificate
 
 STRONG = 0.2  # expansion index beyond which a cell of the map is drawn full
-# Orange spreads, blue gathers: told apart by every kind of colour vision, on dark and light.
-STYLES = {Tendency.SPREADS: "orange3", Tendency.GATHERS: "dodger_blue1", Tendency.NEUTRAL: "dim"}
-SYMBOLS = {Tendency.SPREADS: "▲△", Tendency.GATHERS: "▼▽", Tendency.NEUTRAL: "··"}
-ASCII_SYMBOLS = {Tendency.SPREADS: "Oo", Tendency.GATHERS: "Xx", Tendency.NEUTRAL: ".."}
+STRONG_CHANGE = 0.05  # of ln(1 - C)
+MOST_HEADS = 16  # that a table shows one by one
+STYLES = {Orientation.ALIGNED: ABOVE, Orientation.OPPOSED: BELOW, Orientation.NEUTRAL: NEITHER}
+SYMBOLS = {Orientation.ALIGNED: "▲△", Orientation.OPPOSED: "▼▽", Orientation.NEUTRAL: "··"}
+ASCII_SYMBOLS = {Orientation.ALIGNED: "Oo", Orientation.OPPOSED: "Xx", Orientation.NEUTRAL: ".."}
+# What heads did to directions: one dot where they are gathered, a ring where they are spread.
+EFFECTS = {"gathers": BELOW, "spreads": ABOVE, "neither": NEITHER}
+EFFECT_SYMBOLS = dict(zip(EFFECTS, ("●•", "○◦", "··"), strict=True))
+ASCII_EFFECT_SYMBOLS = dict(zip(EFFECTS, ("Gg", "Ss", ".."), strict=True))
+NEXT = (
+    "next  what heads do to tokens: orbitlens scan MODEL --text FILE; layer by layer: orbitlens "
+    "trace MODEL --text FILE"
+)
 
 
 def scan_view(scan: Scan, console: Console) -> Iterator[RenderableType]:
     """Yield the parts of a scan's report, top to bottom."""
     yield _title(scan)
-    yield Padding(Text(scan.summary()), (0, 0, 1, 0))
+    yield Padding(Text(" ".join(scan_sentences(scan))), (0, 0, 1, 0))
     for stack in scan.model.stacks:
         layers = [layer for layer in scan.layers if layer.stack == stack.name]
         if not layers:  # none of those asked for
@@ -35,11 +46,16 @@ def scan_view(scan: Scan, console: Console) -> Iterator[RenderableType]:
                 f"{stack.name} ({stack.position.value}, {_mask(stack.causal)})", style="bold"
             )
         yield _layer_table(layers)
-        yield _head_map(layers, console)
-    yield _legend(console)
+        if scan.text is not None:
+            yield _effect_map(layers, console)
+        yield _index_map(layers, console)
+    if scan.text is not None:
+        yield _effect_table(scan)
     yield _certificate_table(scan)
     if scan.flags:
         yield Padding(_notes(scan.flags), (1, 0, 0, 0))
+    if scan.text is None:
+        yield Padding(Text(NEXT), (1, 0, 0, 0))
     yield Text(_cost_line(scan), style="dim")
 
 
@@ -73,64 +89,131 @@ def _count(number: int) -> str:
 
 
 def _layer_table(layers: list[LayerScan]) -> FittedTable:
-    in_context = any(layer.rotary is not None for layer in layers)
-    data_aware = any(layer.data_aware is not None for layer in layers)
-    names = ["layer", "index", "rates: min", "mean", "max"]
-    names += ["in context"] if in_context else []
-    names += ["with data"] if data_aware else []
-    rows = []
-    for layer in layers:
-        counts = Counter(head.tendency for head in layer.heads)
-        row = [Text(str(layer.layer)), _index_text(layer.expansion_index)]
-        row += [Text(_number(v)) for v in (layer.rates.min, layer.rates.mean, layer.rates.max)]
-        if in_context:
-            row.append(_index_text(layer.rotary.expansion_index if layer.rotary else None))
-        if data_aware:
-            row.append(_index_text(layer.data_aware.expansion_index if layer.data_aware else None))
-        row += [Text(str(counts[t]) if counts[t] else "") for t in STYLES]
-        rows.append(row)
-    return FittedTable([Column(name) for name in (*names, "spread", "gather", "neutral")], rows)
+    rows = [_layer_cells(layer) for layer in layers]
+    shown = [name for name in rows[0] if any(row[name] is not None for row in rows)]
+    cells = [[row[name] or Text("") for name in shown] for row in rows]
+    return FittedTable([Column(name) for name in shown], cells)
 
 
-def _index_text(index: float | None) -> Text:
-    if index is None:
-        return Text("")
-    style = STYLES[Tendency.SPREADS if index > 0 else Tendency.GATHERS]
-    return Text(f"{index:+.3f}", style=style)
+def _layer_cells(layer: LayerScan) -> dict[str, Text | None]:
+    """Return the cells of a layer by column; None where there is nothing to show."""
+    counts = Counter(head.orientation for head in layer.heads)
+    effect, rates = layer.on_text, layer.rates
+    return {
+        "layer": Text(str(layer.layer)),
+        "ΔS on text": None if effect is None else _signed(effect.log_change),
+        "predicted": None if effect is None else _signed(effect.predicted),
+        "index": _signed(layer.expansion_index),
+        "in context": None if layer.rotary is None else _signed(layer.rotary.expansion_index),
+        "with data": layer.data_aware and _signed(layer.data_aware.expansion_index),
+        **{kind.value: Text(str(counts[kind] or "")) for kind in STYLES},
+        "rates: min": Text(_number(rates.min)),
+        "mean": Text(_number(rates.mean)),
+        "max": Text(_number(rates.max)),
+    }
+
+
+def _signed(value: float) -> Text:
+    return Text(f"{value:+.3f}", style=sign_style(value))
 
 
 def _number(value: float) -> str:
     return f"{value:+.3f}" if 1e-3 <= abs(value) < 1e3 or value == 0 else f"{value:+.0e}"
 
 
-def _head_map(layers: list[LayerScan], console: Console) -> Padding:
-    symbols = SYMBOLS if (console.encoding or "").lower().startswith("utf") else ASCII_SYMBOLS
+# --- maps ------------------------------------------------------------------------------------
+
+
+def _index_map(layers: list[LayerScan], console: Console) -> Padding:
+    """Draw how the two maps of each head lie to each other."""
+    symbols = SYMBOLS if _has_symbols(console) else ASCII_SYMBOLS
+
+    def cell(head: HeadScan) -> tuple[str, str]:
+        weak = abs(head.expansion_index) < STRONG
+        return symbols[head.orientation][weak], STYLES[head.orientation]
+
+    named = {kind.value: (symbols[kind], STYLES[kind]) for kind in STYLES}
+    text = _map("weights: the two maps of each head, one column a head", layers, cell, console)
+    _add_legend(text, named, f"(full: |index| ≥ {STRONG})")
+    return Padding(text, (1, 0, 1, 0))
+
+
+def _effect_map(layers: list[LayerScan], console: Console) -> Padding:
+    """Draw what each head did to the directions of the text's tokens."""
+    symbols = EFFECT_SYMBOLS if _has_symbols(console) else ASCII_EFFECT_SYMBOLS
+
+    def cell(head: HeadScan) -> tuple[str, str]:
+        assert head.on_text is not None  # drawn only of a scan with a text
+        kind = effect_kind(head.on_text)
+        return symbols[kind][abs(head.on_text.log_change) < STRONG_CHANGE], EFFECTS[kind]
+
+    named = {EFFECT_WORDS[kind]: (symbols[kind], EFFECTS[kind]) for kind in EFFECTS}
+    text = _map("text: what each head does to directions, one column a head", layers, cell, console)
+    _add_legend(text, named, f"(full: |ΔS| ≥ {STRONG_CHANGE}; neither: ≤ {CLEAR})")
+    return Padding(text, (1, 0, 0, 0))
+
+
+def _has_symbols(console: Console) -> bool:
+    return (console.encoding or "").lower().startswith("utf")
+
+
+def _map(
+    title: str,
+    layers: list[LayerScan],
+    cell: Callable[[HeadScan], tuple[str, str]],  # symbol and style
+    console: Console,
+) -> Text:
     n_heads = max(len(layer.heads) for layer in layers)
     width = view_width(console)
     gap = " " if 2 * n_heads + 8 <= width else ""
     per_line = max(1, (width - 8) // (1 + len(gap)))
-    text = Text("map of heads, one column a head\n", style="bold")
+    text = Text(f"{title}\n", style="bold")
     for layer in layers:
         for start in range(0, len(layer.heads), per_line):
             text.append(f"{layer.layer:>5}  " if start == 0 else " " * 7, style="not bold")
             for head in layer.heads[start : start + per_line]:
-                strong = abs(head.expansion_index) >= STRONG
-                symbol = symbols[head.tendency][0 if strong else 1]
-                text.append(symbol + gap, style="not bold " + STYLES[head.tendency])
+                symbol, style = cell(head)
+                text.append(symbol + gap, style="not bold " + style)
             text.append("\n")
-    text.rstrip()
-    return Padding(text, (1, 0, 1, 0))
-
-
-def _legend(console: Console) -> Text:
-    symbols = SYMBOLS if (console.encoding or "").lower().startswith("utf") else ASCII_SYMBOLS
-    text = Text()
-    for tendency, word in ((Tendency.SPREADS, "spreads"), (Tendency.GATHERS, "gathers")):
-        text.append(" ".join(symbols[tendency]), style=STYLES[tendency])
-        text.append(f" {word}   ")
-    text.append(symbols[Tendency.NEUTRAL][0], style=STYLES[Tendency.NEUTRAL])
-    text.append(f" neither beyond chance   (full: |index| ≥ {STRONG})\n")
     return text
+
+
+def _add_legend(text: Text, named: Mapping[str, tuple[str, str]], note: str) -> None:
+    for kind, (symbols, style) in named.items():
+        text.append(" ".join(dict.fromkeys(symbols)), style="not bold " + style)
+        text.append(f" {kind}   ", style="not bold")
+    text.append(note, style="not bold")
+
+
+def _effect_table(scan: Scan) -> FittedTable:
+    """Return what heads did to tokens beside their index, the strongest first."""
+    heads = [(layer, head, head.on_text) for layer, head in scan.heads() if head.on_text]
+    heads.sort(key=lambda one: -abs(one[2].log_change))
+    prefix = len(scan.model.stacks) > 1
+    rows = [
+        [
+            f"{f'{layer.stack} ' if prefix else ''}{layer.layer}.{head.head}",
+            _signed(effect.log_change),
+            _signed(effect.predicted),
+            effect_kind(effect),
+            _signed(effect.raw_log_change),
+            _signed(head.expansion_index),
+            head.orientation.value,
+        ]
+        for layer, head, effect in heads[:MOST_HEADS]
+    ]
+    columns = [
+        text_column("head", wraps=False),
+        Column("ΔS on text"),
+        Column("predicted"),
+        text_column("directions", wraps=False),
+        Column("raw distances"),
+        Column("index"),
+        text_column("maps", wraps=False),
+    ]
+    which = f"the {len(rows)} strongest of {len(heads)}" if len(rows) < len(heads) else "all"
+    title = f"{which} heads on text; ΔS: change of ln(1 − C), C the mean cosine of tokens"
+    return FittedTable(columns, rows, title)
 
 
 def _certificate_table(scan: Scan) -> FittedTable:
@@ -196,7 +279,14 @@ def head_view(layer: LayerScan, head: HeadScan) -> Iterator[RenderableType]:
 
 def _head_rows(head: HeadScan) -> Iterator[tuple[str, str]]:
     signs = f"{head.alignment_signs[0]} positive, {head.alignment_signs[1]} negative directions"
-    yield "tendency", f"{head.tendency.value} ({head.alignment_sigmas:+.1f} sigma from chance)"
+    if head.on_text is not None:
+        effect, said = head.on_text, EFFECT_WORDS[effect_kind(head.on_text)]
+        yield (
+            "on text",
+            f"{said}: ln(1 − C) changes by {effect.log_change:+.4f}, predicted "
+            f"{effect.predicted:+.4f}; ln of raw squared distances by {effect.raw_log_change:+.4f}",
+        )
+    yield "maps", f"{head.orientation.value} ({head.alignment_sigmas:+.1f} sigma from chance)"
     yield "expansion index", f"{head.expansion_index:+.4f}"
     yield "rates", f"{head.rates.min:+.4g} to {head.rates.max:+.4g}, mean {head.rates.mean:+.4g}"
     yield "regime", f"{head.regime.value} (signs of all rates)"

@@ -9,9 +9,8 @@ from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from orbitlens.scanning.scan_result import Tendency
+from orbitlens.terminal.colours import sign_style
 from orbitlens.terminal.fitted_table import Column, FittedTable, text_column, view_width
-from orbitlens.terminal.scan import STYLES
 from orbitlens.tracing.mechanism_result import THRESHOLDS, HeadMechanisms, Mechanisms
 from orbitlens.tracing.trace_result import DEFAULT_CLOSURE, LayerTrace, Trace
 
@@ -160,8 +159,7 @@ def _table(layers: Sequence[LayerTrace]) -> FittedTable:
 
 
 def _change(value: float) -> Text:
-    style = STYLES[Tendency.SPREADS if value > 0 else Tendency.GATHERS]
-    return Text(f"{value:+.3f}", style=style)
+    return Text(f"{value:+.3f}", style=sign_style(value))
 
 
 def _massive(trace: Trace) -> Iterator[str]:

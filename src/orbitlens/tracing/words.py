@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from orbitlens.scanning.words import number_ranges
+from orbitlens.results.numbers import number_ranges
 from orbitlens.tracing.trace_result import DEFAULT_CLOSURE, LayerTrace, Trace
 
 RESAMPLED = {"words", "chunks", "itself"}  # closures that apply the layer to real tokens

@@ -167,7 +167,8 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         key="4b",
-        text="How much a rotary encoding slows gathering and spreading is what the closure says.",
+        text="How much a rotary encoding slows the growth and decay of distances is what the "
+        "closure says.",
         source="theory, T6 with rotary encodings",
         measured="mean gap between simulated and predicted log-change of pair distances, over "
         "bases, contexts and both signs, relative to the change without encoding",
@@ -210,7 +211,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         key="5b",
-        text="The attention of trained layers brings tokens together.",
+        text="The attention of trained layers shortens raw distances between tokens.",
         source="a reading of the paper's motive, not a statement of it",
         measured="share of layers whose attention makes pair distances smaller, on text",
         side=Side.ABOVE,

@@ -190,7 +190,7 @@ def rotary(result: StudyResult) -> Figure:
     """Draw the slow-down by context and base, simulated against the closure."""
     rows = result.data("4b")["rows"]
     panels = []
-    for sign, title in ((1.0, "spreading (V = I)"), (-1.0, "gathering (V = −I)")):
+    for sign, title in ((1.0, "distances grow (V = I)"), (-1.0, "distances shrink (V = −I)")):
         layers: list[Layer] = []
         bases = sorted({row["base"] for row in rows if row["base"]})
         for colour, base in zip((GREEN, BLUE, ORANGE, *PALETTE), bases, strict=False):
@@ -261,7 +261,7 @@ def trained_figures(result: StudyResult) -> tuple[Figure, ...]:
 
 
 def heads(result: StudyResult) -> Figure:
-    """Draw predicted against measured for every head, and heads by tendency."""
+    """Draw predicted against measured for every head, and heads by orientation."""
     rows = result.data("5a")["models"]
     layers: list[Layer] = []
     ends = [value for row in rows for value in (*row["predicted"], *row["measured"])]
@@ -288,9 +288,8 @@ def heads(result: StudyResult) -> Figure:
         title="Heads of trained models: predicted, and measured on text",
         caption="Left: log-change of the mean squared distance between tokens by each head, "
         "predicted from its weights and the statistics of other contexts, and measured. Above "
-        "zero tokens are spread, below gathered. Right: share of heads whose value map points "
-        "along (spreads) or against (gathers) their score map, by the weights alone, beyond what "
-        "randomly turned maps do.",
+        "zero raw distances grow. Right: share of heads whose value map is aligned with their "
+        "score map, or opposed to it, by the weights alone, beyond what randomly turned maps are.",
         panels=(
             Panel(
                 layers=[*layers, Level(at=0.0), Level(at=0.0, vertical=True)],
@@ -298,18 +297,18 @@ def heads(result: StudyResult) -> Figure:
                 x_label="predicted log-change",
                 y_label="measured log-change",
             ),
-            _tendencies(rows),
+            _orientations(rows),
         ),
         widths=(1.25, 1.0),
         height=4.2,
     )
 
 
-def _tendencies(rows: Sequence[Mapping[str, Any]]) -> Panel:
+def _orientations(rows: Sequence[Mapping[str, Any]]) -> Panel:
     layers: list[Layer] = []
-    for name, colour in (("gathers", BLUE), ("spreads", ORANGE)):
-        shares = [row["tendencies"][name] / sum(row["tendencies"].values()) for row in rows]
-        sign = -1.0 if name == "gathers" else 1.0
+    for name, colour in (("opposed", BLUE), ("aligned", ORANGE)):
+        shares = [row["orientations"][name] / sum(row["orientations"].values()) for row in rows]
+        sign = -1.0 if name == "opposed" else 1.0
         for place, share in enumerate(shares):
             layers.append(
                 Curve(
@@ -323,7 +322,7 @@ def _tendencies(rows: Sequence[Mapping[str, Any]]) -> Panel:
     return Panel(
         layers=[*layers, Level(at=0.0, vertical=True)],
         title="heads by their weights alone",
-        x_label="share of heads: gathering to the left, spreading to the right",
+        x_label="share of heads: opposed to the left, aligned to the right",
         x_range=(-1.05, 1.05),
         y_ticks=[(float(len(rows) - k), row["model"]) for k, row in enumerate(rows)],
         y_range=(0.4, len(rows) + 0.6),

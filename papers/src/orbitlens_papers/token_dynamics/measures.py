@@ -29,7 +29,7 @@ MEASURES: dict[str, Measure] = {
     "4c": rotary.slows_with_context,
     "4d": real.rotary_damps_heads,
     "5a": real.heads_as_predicted,
-    "5b": real.layers_gather,
+    "5b": real.layers_shorten,
     "6a": _compared("text", "learned", "definite-negative", "definite-positive"),
     "6b": _compared("digits", "learned", "definite-negative", "definite-positive"),
     "6c": _compared("text", "rotary", "anti", "guard"),

@@ -31,7 +31,7 @@ class Reading:
 
     model: str
     position: str
-    tendencies: dict[str, int]  # heads that spread, gather, do neither, by their weights
+    orientations: dict[str, int]  # heads by their weights: aligned, opposed, neutral maps
     survival: list[float]  # of rotary heads: rates in a context over those at offset 0
     predicted: list[float]  # log-change of pair distances, a head
     measured: list[float]
@@ -69,7 +69,7 @@ def _reading(bench: Bench, name: str) -> Reading:
     rotary = any(stack.position is Position.ROTARY for stack in stacks)
     scanned = scan(opened, ScanOptions(context=CONTEXT if rotary else None))
     heads = [head for _, head in scanned.heads()]
-    tendencies = Counter(head.tendency.value for head in heads)
+    orientations = Counter(head.orientation.value for head in heads)
     options = TraceOptions(n_kept=bench.pick(256, 1024, 1024), max_tokens=10**9)
     batches = list(trace_batches(bench, opened))
     result = trace(opened, batches, options=options)
@@ -77,7 +77,7 @@ def _reading(bench: Bench, name: str) -> Reading:
     return Reading(
         model=opened.name,
         position=scanned.model.position.value,
-        tendencies={key: tendencies[key] for key in ("spreads", "gathers", "neutral")},
+        orientations={key: orientations[key] for key in ("aligned", "opposed", "neutral")},
         survival=[head.rotary.survival for head in heads if head.rotary is not None],
         predicted=[head.predicted for head in traced],
         measured=[head.measured for head in traced],
@@ -112,8 +112,8 @@ def heads_as_predicted(bench: Bench) -> Outcome:
     )
 
 
-def layers_gather(bench: Bench) -> Outcome:
-    """5b: share of layers whose attention brings tokens together, on text."""
+def layers_shorten(bench: Bench) -> Outcome:
+    """5b: share of layers whose attention shortens raw distances, on text."""
     rows, missing = readings(bench)
     values = [value for row in rows for value in row.layers_measured]
     if not values:

@@ -1,4 +1,4 @@
-"""Claim 4: a rotary encoding slows gathering and spreading, as the Gaussian closure predicts.
+"""Claim 4: a rotary encoding slows growth and decay of distances, as the Gaussian closure predicts.
 
 Enters: a bench. Leaves: outcomes. The closure speaks of many tokens at every position, so tokens
 are simulated in copies: `N_ALL` tokens share the positions 0 ... n - 1 of a context of n.

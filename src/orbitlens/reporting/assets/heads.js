@@ -17,7 +17,7 @@ function paintMap(part, scan, reading) {
     button.style.setProperty('--hue', value > 0 ? 'var(--spread)' : 'var(--gather)');
     button.style.setProperty('--amount', `${Math.round(85 * Math.min(1, Math.abs(value ?? 0) / scale))}%`);
     if (button.textContent) { button.textContent = value === null ? '–' : (value > 0 ? '+' : value < 0 ? '−' : '') + Math.abs(value).toFixed(2); }
-    const label = `layer ${scan.layers[n].layer}, head ${head.head}: expansion index ${show(value)}, ${head.tendency}`;
+    const label = `layer ${scan.layers[n].layer}, head ${head.head}: expansion index ${show(value)}, ${head.orientation}`;
     button.setAttribute('aria-label', label);
     button.title = label;
   });
@@ -26,13 +26,13 @@ function paintMap(part, scan, reading) {
 function titleOf(model, layer, head, n_shared) {
   const start = report.models.length > 1 ? `${model.name}: layer` : 'Layer';
   const stack = model.scan.model.stacks.length > 1 ? ` (${layer.stack})` : '';
-  const tendency = head.tendency === 'neutral' ? 'no different from chance' : `${head.tendency} tokens`;
+  const orientation = head.orientation === 'neutral' ? 'no different from chance' : `${head.orientation} maps`;
   const shared = n_shared > 1 ? `; ${n_shared} layers share these weights` : '';
-  return `${start} ${layer.layer}, head ${head.head}${stack}: ${tendency}, ${head.regime}${shared}`;
+  return `${start} ${layer.layer}, head ${head.head}${stack}: ${orientation}, ${head.regime}${shared}`;
 }
 function notesOf(model, spectra, flow) {
   const notes = [];
-  if (!flow) { notes.push(`Its flow is not simulated: ${model.missing.flows ?? 'only the heads that gather or spread most are (--flows N)'}.`); }
+  if (!flow) { notes.push(`Its flow is not simulated: ${model.missing.flows ?? 'only the most aligned and opposed heads are (--flows N)'}.`); }
   if (spectra && !spectra.offsets.length) { notes.push(`No rotary effect by offset: this model's encoding is ${model.scan.model.position}.`); }
   if (!spectra && model.missing.spectra) { notes.push(`No spectra: ${model.missing.spectra}`); }
   return notes.map(text => element('p', text, 'note'));

@@ -11,7 +11,7 @@ SECTIONS = (
     ),
     Section(
         key="heads", title="Map of heads", term="index", body=heads.heads_section,
-        lead="Which heads drive tokens apart and which gather them. Choose a head.",
+        lead="Value maps aligned with their score maps, and opposed to them. Choose a head.",
         tables=heads.tables, pictures=heads.pictures, columns=1,
     ),
     Section(

@@ -30,8 +30,8 @@ def heads_section(model: ModelReport, place: Place) -> str:
         f'data-scale="{place.scale:g}">'
         f'<fieldset class="choices"><legend>Expansion index from</legend>{choices}</fieldset>'
         f"{_grid(scan, place.scale)}"
-        f'<p class="scale" aria-hidden="true"><span>gathers −{place.scale:g}</span><i></i>'
-        f"<span>+{place.scale:g} spreads</span></p></div>"
+        f'<p class="scale" aria-hidden="true"><span>opposed −{place.scale:g}</span><i></i>'
+        f"<span>+{place.scale:g} aligned</span></p></div>"
         + behind(table(every_head(model)), "All heads as a table")
     )
 
@@ -70,7 +70,7 @@ def _button(n: int, layer: LayerScan, head: HeadScan, size: tuple[int, float]) -
     value = head.expansion_index
     label = (
         f"layer {layer.layer}, head {head.head}: expansion index {number(value, sign=True)}, "
-        f"{head.tendency.value}"
+        f"{head.orientation.value}"
     )
     text = f"{value:+.2f}".replace("-", "−") if widest <= MOST_WRITTEN else ""
     amount = round(85 * min(1.0, abs(value) / scale))
@@ -125,7 +125,7 @@ def pictures(model: ModelReport) -> list[PageChart]:
         colours="signed",
         bar="expansion index",
     )
-    title = "Expansion index: blue gathers tokens, orange spreads them"
+    title = "Expansion index: blue opposed, orange aligned maps"
     panel = Panel(layers=[heat], title=title, x_label="head", y_label="layer")
     return [PageChart(kind="heads", title=title, panel=panel, table=every_head(model))]
 
@@ -140,10 +140,10 @@ def every_head(model: ModelReport) -> Table:
         rows.append([
             f"{layer.stack} {layer.layer}.{head.head}", head.expansion_index,
             aware.expansion_index if aware else None, turned.expansion_index if turned else None,
-            head.tendency.value, head.alignment_sigmas, head.regime.value, head.rates.min,
+            head.orientation.value, head.alignment_sigmas, head.regime.value, head.rates.min,
             head.rates.max, head.ov_abscissa, ", ".join(held) or "none",
         ])  # fmt: skip
-    columns = ("head", "index", "with covariance", "in context", "tendency", "sigmas", "regime",
+    columns = ("head", "index", "with covariance", "in context", "maps", "sigmas", "regime",
                "smallest rate", "largest rate", "Re λ max of V", "held")  # fmt: skip
     return Table(name="heads", caption="Every head", columns=columns, rows=rows)
 

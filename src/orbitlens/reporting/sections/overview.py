@@ -7,11 +7,11 @@ from orbitlens.reporting.data import ModelReport
 from orbitlens.reporting.markup import Table, Value, absent, note, number, table
 from orbitlens.reporting.sections.order import own_value
 from orbitlens.reporting.sections.section import Place
-from orbitlens.scanning.scan_result import Tendency
+from orbitlens.scanning.scan_result import Orientation
 from orbitlens.tracing.trace_result import Agreement, Trace
 
 SUMMARY = (
-    "model", "layers", "heads", "width", "position", "spread", "gather", "attention", "MLPs",
+    "model", "layers", "heads", "width", "position", "aligned", "opposed", "attention", "MLPs",
     "predicted, r", "order", "from encoding",
 )  # fmt: skip
 
@@ -38,19 +38,19 @@ def _tiles(model: ModelReport) -> str:
 def _head_tile(model: ModelReport) -> list[tuple[str, str, str]]:
     if model.scan is None:
         return []
-    spread, gather, n = tendencies(model)
-    text = f"{gather} gather, {spread} spread, {n - gather - spread} neither"
-    return [(f"{n} heads", text, _bar(gather, n - gather - spread, spread))]
+    aligned, opposed, n = orientations(model)
+    text = f"{opposed} opposed, {aligned} aligned, {n - opposed - aligned} neutral maps"
+    return [(f"{n} heads", text, _bar(opposed, n - opposed - aligned, aligned))]
 
 
-def tendencies(model: ModelReport) -> tuple[int, int, int]:
-    """Return how many heads spread, how many gather, and how many there are."""
-    kinds = [head.tendency for head in model.own_heads()]
-    return kinds.count(Tendency.SPREADS), kinds.count(Tendency.GATHERS), len(kinds)
+def orientations(model: ModelReport) -> tuple[int, int, int]:
+    """Return how many heads have aligned maps, how many opposed ones, and how many there are."""
+    kinds = [head.orientation for head in model.own_heads()]
+    return kinds.count(Orientation.ALIGNED), kinds.count(Orientation.OPPOSED), len(kinds)
 
 
-def _bar(gather: int, neither: int, spread: int) -> str:
-    parts = (("gather", gather), ("grid", neither), ("spread", spread))
+def _bar(opposed: int, neutral: int, aligned: int) -> str:
+    parts = (("gather", opposed), ("grid", neutral), ("spread", aligned))
     inside = "".join(f'<i style="flex:{n};background:var(--{tone})"></i>' for tone, n in parts if n)
     return f'<span class="mini" aria-hidden="true">{inside}</span>'
 
@@ -92,10 +92,10 @@ def _order_tile(model: ModelReport) -> list[tuple[str, str, str]]:
 def summary(models: Sequence[ModelReport]) -> Table:
     """Return one row a model, with the numbers that compare."""
     caption = (
-        "Models side by side: heads that spread and gather (shared ones count once); sums over "
-        "layers of the measured ln change of squared pair distance; correlation of prediction and "
-        "measurement over heads; order sensitivity (bits, or relative change without a "
-        "prediction head)"
+        "Models side by side: heads with aligned and opposed maps (shared ones count once); "
+        "sums over layers of the measured ln change of squared pair distance; correlation of "
+        "prediction and measurement over heads; order sensitivity (bits, or relative change "
+        "without a prediction head)"
     )
     rows = [_row(model) for model in models]
     return Table(name="models", caption=caption, columns=SUMMARY, rows=rows)
@@ -111,8 +111,8 @@ def _row(model: ModelReport) -> list[Value]:
     if model.scan is None:
         row += [None] * 6
     else:
-        info, (spread, gather, n) = model.scan.model, tendencies(model)
-        row += [info.n_layers, n, info.d_model, info.position.value, spread, gather]
+        info, (aligned, opposed, n) = model.scan.model, orientations(model)
+        row += [info.n_layers, n, info.d_model, info.position.value, aligned, opposed]
     if model.trace is None:
         row += [None] * 3
     else:
