@@ -185,10 +185,10 @@ class PathSums:
         self.after.add(start + step)
         for part, sums in zip(pieces, self.alone, strict=True):
             sums.add(start + part)
-        for node, s in enumerate(NODES):
-            cosines, slopes = _slope(start + s * step, pieces)
-            self._cosines[node] += cosines
-            self._slopes[node] += slopes
+        for k in range(start.shape[0]):
+            cosines, slopes = _along_path(start[k], step[k], pieces[:, k])
+            self._cosines += cosines
+            self._slopes += slopes
 
     def merged(self, other: "PathSums") -> "PathSums":
         """Return the sums of both."""
@@ -230,15 +230,30 @@ def _pair_products(y: Float[Tensor, "batch tokens width"]) -> float:
     return (y.sum(dim=1).square().sum() - y.square().sum()).item()
 
 
-def _slope(x: Contexts, parts: Parts) -> tuple[float, Float[Tensor, " part"]]:
-    """Return the sum of cosines at x, and its first-order change by each part.
+def _along_path(
+    x: Float[Tensor, "tokens width"],
+    step: Float[Tensor, "tokens width"],
+    parts: Float[Tensor, "part tokens width"],
+) -> tuple[Float[Tensor, " node"], Float[Tensor, "node part"]]:
+    """Return the sum of cosines at every node of x + s step, and its slope by each part.
 
-    With m = sum_j y_j: sum over i of 2 (m - (m . y_i) y_i) . part_i / |x_i|.
+    With y_i = (x_i + s d_i) / l_i and m = sum_j y_j the slope is the sum over i of
+    2 (m - (m . y_i) y_i) . part_i / l_i; of tokens only inner products are needed, so that all
+    nodes are matrix products.
     """
-    lengths = torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp(min=1e-300)
-    y = x / lengths
-    total = y.sum(dim=1, keepdim=True)
-    along = (y * total).sum(dim=-1, keepdim=True)
-    pull = 2 * (total - along * y) / lengths
-    slopes = torch.einsum("pbtd,btd->p", parts, pull)
-    return _pair_products(y), slopes
+    s = torch.tensor(NODES, dtype=torch.float64)[:, None]
+    squares = _inner(x, x) + 2 * s * _inner(x, step) + s.square() * _inner(step, step)
+    inverse = torch.where(squares > 0, squares.clamp(min=1e-300).rsqrt(), 0.0)  # node x tokens
+    mean = inverse @ x + s * (inverse @ step)  # m
+    along = inverse * (mean @ x.T + s * (mean @ step.T))  # m . y_i
+    pulled = (inverse @ parts).mul_(mean).sum(dim=-1)  # part x node: sum_i m . part_i / l_i
+    weight = along * inverse.square()
+    turned = weight @ _inner(parts, x).T + (s * weight) @ _inner(parts, step).T
+    units = (squares > 0).sum(dim=1)
+    return mean.square().sum(dim=1) - units, 2 * (pulled.T - turned)
+
+
+def _inner(
+    a: Float[Tensor, "*any tokens width"], b: Float[Tensor, "tokens width"]
+) -> Float[Tensor, "*any tokens"]:
+    return (a * b).sum(dim=-1)
