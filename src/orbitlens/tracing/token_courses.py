@@ -21,12 +21,13 @@ from orbitlens.tracing.trace_result import TokenTrace
 States = Float[Tensor, "depth tokens d_model"]
 
 
-def context_states(model: Model, batch: Batch, stack: Stack) -> States:
-    """Return the first context of a batch in front of each layer of a stack, and behind the last.
+def context_states(model: Model, batch: Batch, stack: Stack) -> tuple[States, list[int]]:
+    """Return the first context of a batch in front of a stack and behind each of its layers.
 
-    Padding is not left out.
+    With them the numbers of the layers. Padding is not left out.
     """
     depths: list[Tensor] = []
+    numbers: list[int] = []
 
     def sink(where: Stack, layer: int, states: LayerStates) -> None:
         if where.name != stack.name:
@@ -34,6 +35,7 @@ def context_states(model: Model, batch: Batch, stack: Stack) -> States:
         if not depths:
             depths.append(states.before[0].double())
         depths.append(states.after[0].double())
+        numbers.append(layer)
 
     first = {name: x[:1] for name, x in batch.items()}
     full = with_decoder_inputs(model.module, first)
@@ -43,7 +45,7 @@ def context_states(model: Model, batch: Batch, stack: Stack) -> States:
         capturing(module, model.checkpoint, sink),
     ):
         module(**on_device(full, next(module.parameters()).device))
-    return torch.stack(depths).cpu()
+    return torch.stack(depths).cpu(), numbers
 
 
 def token_traces(model: Model, batch: Batch) -> tuple[TokenTrace, ...]:
@@ -51,7 +53,7 @@ def token_traces(model: Model, batch: Batch) -> tuple[TokenTrace, ...]:
     names = names_of_tokens(model, batch)
     traces: list[TokenTrace] = []
     for stack in model.architecture.stacks:
-        states = context_states(model, batch, stack)
+        states, _ = context_states(model, batch, stack)
         cosines = mean_cosines(as_norm_sees(states, stack.norm))
         lengths = length_ratios(states)
         traces += [
