@@ -141,12 +141,14 @@ def test_on_text_counts_and_signs_are_those_of_the_numbers(scanned):
     n = len(found.layers)
     first, second, _ = text_sentences(found)
     assert first.startswith(
-        f"Measured on 64 tokens: of {4 * n} heads {2 * n} gather directions, {n} spread them, and "
-        f"{n} change"
+        f"Measured on 64 tokens, {2 * n} of {4 * n} heads gather directions and {n} spread them; "
+        f"{n} change ln(1 − C) by 0.01 or less."
     )
     assert "layer 0 head 0, gathers directions (-0.200; three-points predicts -0.100)" in second
     opposite = with_effects(scanned, lambda k: -changes[k])
-    assert f"{n} gather directions, {2 * n} spread them" in text_sentences(opposite)[0]
+    assert (
+        f"{n} of {4 * n} heads gather directions and {2 * n} spread" in text_sentences(opposite)[0]
+    )
     assert "spreads directions (+0.200" in text_sentences(opposite)[1]
 
 

@@ -139,10 +139,10 @@ def text_sentences(scan: Scan) -> list[str]:
     raw = sum(
         (pair[1].expansion_index > 0) == (effect.raw_log_change > 0) for pair, effect in effects
     )
+    small = f"; {counts['neither']} change ln(1 − C) by {CLEAR:g} or less"
     return [
-        f"Measured on {scan.text.n_tokens} tokens: of {len(effects)} heads "
-        f"{counts['gathers']} gather directions, {counts['spreads']} spread them, and "
-        f"{counts['neither']} change ln(1 − C) by no more than {CLEAR:g}.",
+        f"Measured on {scan.text.n_tokens:,} tokens, {counts['gathers']} of {len(effects)} heads "
+        f"gather directions and {counts['spreads']} spread them{small * bool(counts['neither'])}.",
         _strongest_sentence(scan, effects, scan.text.closure),
         f"The index of the weights has the sign of what a head does to raw distances in {raw} of "
         f"{len(effects)}.",
