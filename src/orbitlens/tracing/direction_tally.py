@@ -40,14 +40,14 @@ class DirectionTally:
         if states.normed is not None and states.unnormed is not None:
             named |= {"normed": states.normed, "unnormed": states.unnormed}
         for name, x in named.items():
-            self.points[name].add(self._seen(x))
+            self.points[name].add(self.as_seen(x))
         self.massive.add(states.before)
-        self._add_ordinary(self._seen(states.before), massive_ratios(states.before) < MASSIVE)
+        self._add_ordinary(self.as_seen(states.before), massive_ratios(states.before) < MASSIVE)
         if self._attributed < self.n_attributed:
             self._attributed += states.before.shape[0] * states.before.shape[1]
-            self.path.add(self._seen(states.before), self._seen(self._parts(states)))
+            self.path.add(self.as_seen(states.before), self.as_seen(self._parts(states)))
 
-    def _seen(self, x: Tensor) -> Tensor:
+    def as_seen(self, x: Tensor) -> Tensor:
         """Return tokens as the norm in front of attention sees them, but for their length."""
         return centre(x.double()) if self.layer.stack.norm is NormKind.LAYER else x.double()
 
