@@ -96,7 +96,9 @@ def run_cases(cases, folder, maker, *, tell=None):
     ledger, left = Ledger(), list(cases)
     while left:
         here, there = context.Pipe(duplex=False)
-        process = context.Process(target=_work, args=(left[:BLOCK], folder, there, maker), daemon=True)
+        process = context.Process(
+            target=_work, args=(left[:BLOCK], folder, there, maker), daemon=True
+        )
         process.start()
         there.close()
         n_done, running = 0, None
@@ -132,8 +134,12 @@ def show(ledger, seconds):
     kinds = sorted({kind for kind, _ in ledger.counts})
     for kind in kinds:
         own = {what: n for (k, what), n in sorted(ledger.counts.items()) if k == kind}
-        print(f"{kind}: {sum(own.values())} files, " + ", ".join(f"{n} {w}" for w, n in own.items()))
-    print(f"slowest {ledger.slowest:.2f} s, largest {ledger.largest:.0f} MB, {seconds:.0f} s in all")
+        print(
+            f"{kind}: {sum(own.values())} files, " + ", ".join(f"{n} {w}" for w, n in own.items())
+        )
+    print(
+        f"slowest {ledger.slowest:.2f} s, largest {ledger.largest:.0f} MB, {seconds:.0f} s in all"
+    )
     for kind, number, what in ledger.findings[:200]:
         print(f"FINDING {kind} {number}: {what}")
     print(f"{len(ledger.findings)} findings")

@@ -110,7 +110,9 @@ def write_gguf(path, metadata, tensors, architecture="llama"):
         elif isinstance(value, list) and value and type(value[0]) in {int, float, str}:
             kept = [item for item in value if type(item) is type(value[0])]
             bound = 2**31 - 1
-            writer.add_array(key, [min(max(v, -bound), bound) if type(v) is int else v for v in kept])
+            writer.add_array(
+                key, [min(max(v, -bound), bound) if type(v) is int else v for v in kept]
+            )
     for name, value in tensors.items():
         writer.add_tensor(name, np.ascontiguousarray(value.numpy()))
     writer.write_header_to_file()

@@ -11,7 +11,9 @@ from pathlib import Path
 from orbitlens.errors import CheckpointError
 
 LARGEST_CONFIG = 4_000_000  # bytes; 21,000 names of classes make one of a million
-LARGEST_INDEX = 32_000_000  # bytes; the 92,000 tensors of a mixture of 256 experts make nine million
+LARGEST_INDEX = (
+    32_000_000  # bytes; the 92,000 tensors of a mixture of 256 experts make nine million
+)
 LARGEST_SIDE_FILE = 64_000_000  # bytes of tokenizers and the like; 262,000 tokens make 35 million
 MOST_CONTAINERS = 100_000  # objects and lists in a config or an index
 DEEPEST = 1024  # layers

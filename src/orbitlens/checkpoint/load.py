@@ -38,7 +38,9 @@ def load_checkpoint(model: str | Path, *, allow_pickle: bool = False) -> Checkpo
     """
     path = _existing(str(model))
     if path.is_dir():
-        config = read_settings(path / "config.json", "a model's folder in Hugging Face layout has one")
+        config = read_settings(
+            path / "config.json", "a model's folder in Hugging Face layout has one"
+        )
         config.pop("_gguf", None)  # our own key, which no file may set
         source = _open_folder(path, allow_pickle)
     elif path.suffix == ".gguf":
@@ -152,7 +154,9 @@ def _open_pickles(folder: Path, allow_pickle: bool) -> TensorSource:
 
 
 def _shards(folder: Path, index: str) -> list[Path]:
-    weight_map = read_settings(folder / index, "shards need their index", LARGEST_INDEX).get("weight_map")
+    weight_map = read_settings(folder / index, "shards need their index", LARGEST_INDEX).get(
+        "weight_map"
+    )
     if not isinstance(weight_map, Mapping) or not weight_map:
         raise CheckpointError(f"{folder / index}: expected an object 'weight_map' of file names.")
     values = list(weight_map.values())

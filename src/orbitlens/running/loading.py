@@ -142,7 +142,9 @@ def _foreign(what: str) -> Iterator[None]:
 def model_class(folder: Path, task: Task) -> Any:  # noqa: ANN401 - a class of transformers
     """Return the class of transformers that builds the model in a folder."""
     transformers = _transformers()
-    config = read_settings(folder / "config.json", "a model's folder in Hugging Face layout has one")
+    config = read_settings(
+        folder / "config.json", "a model's folder in Hugging Face layout has one"
+    )
     home = transformers
     family = FAMILIES.get(str(config.get("model_type")))
     if family is not None and family.is_own:
