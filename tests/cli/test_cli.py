@@ -141,7 +141,7 @@ def test_a_scan_prints_words_a_table_and_a_map(demo_model):
     assert (outcome.code, outcome.err) == (0, "")
     for words in (
         "of 48 heads",
-        "the most aligned is",
+        "The most aligned is",
         "weights: the two maps",
         "T5",
         "note",
@@ -245,7 +245,7 @@ def test_layers_of_one_stack_alone_are_shown(tmp_path):
     folder = write_small_llama(tmp_path, weights, model_type="t5", **sizes)
     outcome = run("scan", folder, "--layers", "1")
     assert outcome.code == 0
-    assert "Of 2 heads" in outcome.out
+    assert "of 2 heads" in outcome.out
 
 
 # --- files -----------------------------------------------------------------------------------
