@@ -7,7 +7,7 @@ where the tokenizer puts them. Embedding, attention, MLPs and norms are exact; n
 text are used, and no token says anything about its neighbours.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 from jaxtyping import Float, Int
@@ -43,8 +43,13 @@ def weights_only_forecast(
     """
     if model.main_input != "input_ids":
         return {}
+    return measured_directions(model, drawn_batches(model, law, limits, generator))
+
+
+def measured_directions(model: Model, batches: Iterable[Batch]) -> Forecast:
+    """Return the sums of what heads do to directions on batches, and of nothing else."""
     tallies = {
-        (layer.stack.name, layer.index): DirectionTally(layer, n_attributed=limits.max_tokens)
+        (layer.stack.name, layer.index): DirectionTally(layer, n_attributed=10**9)
         for layer in model.layers()
     }
 
@@ -53,7 +58,7 @@ def weights_only_forecast(
 
     device = next(model.module.parameters()).device
     with model.evaluating() as module, capturing(module, model.checkpoint, sink):
-        for batch in drawn_batches(model, law, limits, generator):
+        for batch in batches:
             module(**with_decoder_inputs(module, on_device(batch, device)))
     return {place: tally.path for place, tally in tallies.items()}
 
