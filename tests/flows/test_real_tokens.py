@@ -72,9 +72,9 @@ def test_signs_are_compared_where_both_are_beyond_the_bound(model):
     for (measured, flow), words in pairs.items():
         changed = replace(step, log_change=measured, simulated_log_change=flow)
         assert changed.agreement == words
-        assert changed.lines()[0][1].startswith(
-            "spreads directions" if measured > 0 else "gathers directions"
-        )
+        verb = "spreads directions" if measured > 0 else "gathers directions"
+        assert verb in changed.lines()[0][1]
+        assert words in changed.lines()[1][1]
 
 
 def test_tokens_of_another_layer_are_refused(model):
@@ -110,7 +110,8 @@ def test_the_command_starts_from_a_text(tmp_path):
     made = simulate(zoo.head(1, 0), replace(ONE_LAYER, n_tokens=24), tokens=tokens)
     assert kept.measured == made.measured
     shown = " ".join(CliRunner().invoke(app, given).output.split())
-    assert "by head 1.0 alone, on these tokens" in shown
+    assert "measured head 1.0 alone" in shown
+    assert "the flow in one unit of time" in shown
 
 
 def test_a_text_or_a_length_without_a_model_is_refused(tmp_path):

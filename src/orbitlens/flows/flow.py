@@ -106,9 +106,9 @@ def _without_norms(
 
 def _setting(norms: Norms, geometry: Geometry, length: float, *, own: bool) -> str:
     where = "in front of attention" if norms.in_front else "behind attention and MLP"
-    seen = f"directions, which are what attention sees behind the model's norm {where}"
+    seen = f"directions of tokens, as the model normalises them {where}"
     if geometry not in MODEL_SPEEDS:
-        return f"{seen}, at the speed of this geometry and not of the model's"
+        return f"{seen}; the speed is that of this geometry and not the model's"
     if own and not geometry.on_sphere:
         return f"{seen}; one unit of time is one layer, and each token has its own length"
     return f"{seen}; one unit of time is one layer of tokens of length {length:.4g}"

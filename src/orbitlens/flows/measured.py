@@ -42,13 +42,14 @@ class MeasuredStep:
 
     def lines(self) -> list[tuple[str, str]]:
         """Return what there is to say, as pairs of a heading and its words."""
-        first = f"{_words(self.log_change)}: {_cosines(self.cosine_before, self.cosine_after)}"
+        model = _cosines(self.cosine_before, self.cosine_after)
         flow = _cosines(self.cosine_before, self.simulated_cosine)
+        words = f"{self.part} {_words(self.log_change)} of the same tokens"
         return [
-            ("measured", f"{first} ({self.log_change:+.3f}) by {self.part}, on these tokens"),
-            ("one layer", f"of the flow: {flow} ({self.simulated_log_change:+.3f})"),
-            ("compared", self.agreement),
-        ]
+            ("measured", f"{words}: {model} ({self.log_change:+.3f})"),
+            ("compared", f"{self.agreement}; the flow in one unit of time: {flow} "
+             f"({self.simulated_log_change:+.3f})"),
+        ]  # fmt: skip
 
 
 def one_layer(
@@ -93,5 +94,5 @@ def _cosine(log_spread: float) -> float:
 
 def _words(change: float) -> str:
     if abs(change) <= TURN:
-        return "hardly moves directions"
+        return "hardly changes directions"
     return "spreads directions" if change > 0 else "gathers directions"
