@@ -114,7 +114,7 @@ def test_what_a_vision_model_has_not_is_said(report_data):
     assert any("noise" in note for note in report_data.models[1].notes)
 
 
-def test_the_flow_of_the_most_gathering_and_the_most_spreading_head_is_there(report_data):
+def test_the_flow_of_the_most_opposed_and_the_most_aligned_head_is_there(report_data):
     model = report_data.models[0]
     places = {(layer.layer, head.head): head.expansion_index for layer, head in model.scan.heads()}
     shown = {(flow.layer, flow.head) for flow in model.flows}

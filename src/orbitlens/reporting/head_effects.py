@@ -2,7 +2,7 @@
 
 Enters: the scan and the trace of a model. Leaves: one `HeadEffect` a head. "Gathers" and "spreads"
 are said of directions, by the head's share of the change of ln(1 - C); "aligned" and "opposed" of
-the head's two maps, by the same threshold as in a scan.
+the head's two maps, as in a scan.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from orbitlens.reporting.data import ModelReport
 from orbitlens.running.info import ModelInfo
-from orbitlens.scanning.layers import CHANCE
 from orbitlens.scanning.scan_result import HeadScan, LayerScan
 from orbitlens.tracing.reports import CLEAR
 from orbitlens.tracing.trace_result import DEFAULT_CLOSURE, HeadDirections, LayerTrace
@@ -86,13 +85,6 @@ def direction_word(change: float | None) -> str:
     if change is None:
         return "not measured"
     return "neither" if abs(change) <= CLEAR else "gathers" if change < 0 else "spreads"
-
-
-def orientation_word(head: HeadScan) -> str:
-    """Say how a head's value map lies to its score map, beyond chance."""
-    if abs(head.alignment_sigmas) < CHANCE:
-        return "neutral"
-    return "aligned" if head.alignment_sigmas > 0 else "opposed"
 
 
 def own_effects(model: ModelReport) -> list[HeadEffect]:

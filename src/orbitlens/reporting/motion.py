@@ -16,8 +16,7 @@ from orbitlens.tracing.trace_result import DirectionTrace, Trace
 
 PARTS = {"attention": "attention", "mlp": "MLPs", "norm": "norms", "between": "other blocks"}
 STILL = 0.005  # change of ln(1 - C) up to which a part leaves directions as they are
-DIGITS = 1e-6  # how finely a report writes a cosine
-ROUNDING = 1e-4  # a larger gap between two layers is that of a block which was not traced
+DIGITS = 1e-6  # how finely a report writes a cosine: 1 - C is not known below it
 FAR = 700.0  # the largest logarithm whose exponential is a number
 
 
@@ -59,7 +58,11 @@ class Motion:
 
     def by_layer(self, part: str) -> dict[int, float]:
         """Return what a part does, by layer."""
-        return {step.layer: step.change for step in self.steps if step.part == part}
+        changes: dict[int, float] = {}
+        for step in self.steps:
+            if step.part == part:
+                changes[step.layer] = changes.get(step.layer, 0.0) + step.change
+        return changes
 
 
 def motions(trace: Trace) -> list[Motion]:
@@ -70,11 +73,10 @@ def motions(trace: Trace) -> list[Motion]:
 
 def _motion(trace: Trace, stack: str) -> Motion:
     here = [(n, layer) for n, layer in enumerate(trace.layers) if layer.stack == stack]
-    norms = any(layer.directions.norm != 0 for _, layer in here)
     steps: list[PartStep] = []
     level, before = 0.0, here[0][1].directions.cosine_before
     for n, layer in here:
-        for part, change in _changes(layer.directions, before, norms):
+        for part, change in _changes(layer.directions, before):
             steps.append(
                 PartStep(place=n, layer=layer.layer, part=part, change=change, start=level)
             )
@@ -84,13 +86,17 @@ def _motion(trace: Trace, stack: str) -> Motion:
     return Motion(stack=stack, steps=tuple(steps), cosine_first=first, cosine_last=before)
 
 
-def _changes(here: DirectionTrace, before: float, norms: bool) -> list[tuple[str, float]]:
-    """Return the parts of a layer with what they do; blocks that were not traced come first."""
-    room, next_room = (max(DIGITS, 1 - cosine) for cosine in (before, here.cosine_before))
-    gap = math.log(next_room / room)
-    between = [("between", gap)] if abs(gap) > ROUNDING + DIGITS / min(room, next_room) else []
-    own = [("attention", here.attention), ("mlp", here.mlp)]
-    return between + own + ([("norm", here.norm)] if norms else [])
+def _changes(here: DirectionTrace, before: float) -> list[tuple[str, float]]:
+    """Return the parts of a layer with what they do, in the order in which tokens pass them."""
+    gap = abs(here.cosine_before - before) > 2 * DIGITS  # blocks that were not traced
+    steps = [("between", before, here.cosine_before)] if gap else []
+    steps += [(part, a.cosine, b.cosine) for part, a, b in here.steps]
+    return [(part, _spread(b) - _spread(a)) for part, a, b in steps]
+
+
+def _spread(cosine: float) -> float:
+    """Return ln(1 - C), as far as the digits of C tell."""
+    return math.log(max(DIGITS, 1 - cosine))
 
 
 # --- in words ----------------------------------------------------------------------------------

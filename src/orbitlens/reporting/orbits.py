@@ -13,8 +13,8 @@ from torch import Tensor
 from orbitlens.reporting.data import Orbits
 from orbitlens.running.inputs import Batch
 from orbitlens.running.model import Model
-from orbitlens.tracing.directions import CosineSums, as_norm_sees, unit_directions
-from orbitlens.tracing.token_courses import context_states
+from orbitlens.tracing.directions import as_norm_sees, unit_directions
+from orbitlens.tracing.token_courses import context_states, mean_cosines
 
 MOST_TOKENS = 64
 MOST_DEPTHS = 40
@@ -39,7 +39,7 @@ def orbits_of(model: Model, batch: Batch, names: list[str]) -> Orbits:
         explained=_three(explained.tolist()),
         shared=tuple(tuple(row) for row in shared[depths][:, kept].tolist()),
         bearings=tuple(tuple(row) for row in bearings[depths][:, kept].tolist()),
-        cosine=tuple(_mean_cosine(states[k]) for k in depths),
+        cosine=tuple(mean_cosines(states)[depths].mean(dim=1).tolist()),
         n_left_out=states.shape[1] - len(kept),
     )
 
@@ -88,9 +88,3 @@ def around_shared_direction(states: Tensor) -> tuple[Tensor, Tensor]:
     seen = torch.zeros(*own.shape[:-1], 2, dtype=own.dtype)
     seen[..., : min(2, len(axes))] = own @ axes[:2].T
     return cosines.clamp(-1, 1), torch.atan2(seen[..., 1], seen[..., 0])
-
-
-def _mean_cosine(tokens: Tensor) -> float:
-    sums = CosineSums()
-    sums.add(tokens[None])
-    return sums.value

@@ -14,12 +14,11 @@ function doesTo(found) {
   if (share === undefined) { return 'not measured on tokens'; }
   return Math.abs(share) <= Number(limits.clear) ? 'hardly moves directions' : share < 0 ? 'gathers directions' : 'spreads directions';
 }
-const mapsOf = ({ alignment_sigmas: sigmas }) => Math.abs(sigmas) < Number(limits.chance) ? 'neutral maps' : sigmas > 0 ? 'aligned maps' : 'opposed maps';
 
 function titleOf(found, n_shared) {
   const { model, layer, head } = found, start = report.models.length > 1 ? `${model.name}: layer` : 'Layer';
   const stack = model.scan.model.stacks.length > 1 ? ` (${layer.stack})` : '', shared = n_shared > 1 ? `; ${n_shared} layers share these weights` : '';
-  return `${start} ${layer.layer}, head ${head.head}${stack}: ${doesTo(found)}, ${mapsOf(head)}${shared}`;
+  return `${start} ${layer.layer}, head ${head.head}${stack}: ${doesTo(found)}, ${head.orientation} maps${shared}`;
 }
 function notesOf(model, spectra, flow) {
   const notes = [];

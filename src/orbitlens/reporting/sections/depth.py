@@ -1,7 +1,7 @@
 """Through depth: what attention, MLP and norms do to directions; then raw distances and metrics."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from orbitlens.draw.figure import (
     BLUE,
@@ -94,7 +94,7 @@ def charts(model: ModelReport) -> list[PageChart]:
     there = trace.layers[0].metrics
     own = ["cosine", *(name for name in TITLES if name != "norm" or _has_norms(trace))]
     return [
-        *(_waterfall(model, trace, motion) for motion in motions(trace)),
+        *(_waterfall(trace, motion) for motion in motions(trace)),
         *(_chart(model, "directions", name, _title("directions", name)) for name in own),
         *(_chart(model, "parts", name, _title("parts", name)) for name in TITLES),
         *(_chart(model, "metrics", name, _title("metrics", name)) for name in METRICS
@@ -115,45 +115,61 @@ def _title(kind: str, name: str) -> str:
     return f"{TITLES[name]}: {of}"
 
 
-def _waterfall(model: ModelReport, trace: Trace, motion: Motion) -> PageChart:
-    numbers = waterfall(trace, motion)
-    parts = list(motion.totals)
-    width = WIDTH / len(parts)
+def _waterfall(trace: Trace, motion: Motion) -> PageChart:
     where = f", {motion.stack}" if len(trace.model.stacks) > 1 else ""
     title = (
         f"Every part adds up{where}: ln(1 − C) from 0 to {number(motion.net, sign=True)} "
         f"(mean cosine {number(motion.cosine_first)} to {number(motion.cosine_last)})"
     )
-    places = {n: k for k, n in enumerate(dict.fromkeys(step.place for step in motion.steps))}
-    layers: list[Layer] = []
-    middles: dict[int, float] = {}
-    for k, part in enumerate(parts):
-        steps = [(i, step) for i, step in enumerate(motion.steps) if step.part == part]
-        x = [places[step.place] + (k + 0.5) * width - WIDTH / 2 for _, step in steps]
-        middles |= {i: at for (i, _), at in zip(steps, x, strict=True)}
-        layers.append(
-            Bars(
-                x=x, base=[step.start for _, step in steps], y=[step.end for _, step in steps],
-                label=f"{PARTS[part]} {number(motion.totals[part], sign=True)}",
-                colour=COLOURS[part], width=0.92 * width,
-                texts=[
-                    f"layer {step.layer}, {PARTS[part]}\n{number(step.change, sign=True)}: "
-                    f"{effect(step.change, plural=True)}\nsum {number(step.end, sign=True)}"
-                    for _, step in steps
-                ],
-            )
-        )  # fmt: skip
-    layers.append(_links(motion, middles))
-    names = [layer_name(trace.model, trace.layers[n]) for n in places]
+    middles, width = _slots(motion)
+    bars = [_bars(motion, part, middles, width) for part in motion.totals]
+    names = [layer_name(trace.model, trace.layers[n]) for n in _places(motion)]
     panel = Panel(
-        layers=layers, title=title, x_label="layer", y_label="sum of ΔS", x_ticks=ticks(names)
-    )
+        layers=[*bars, _links(motion, middles)], title=title, x_label="layer",
+        y_label="sum of ΔS", x_ticks=ticks(names),
+    )  # fmt: skip
     return PageChart(
-        kind="waterfall", name=motion.stack, title=title, panel=panel, table=numbers, shape="wide"
+        kind="waterfall", name=motion.stack, title=title, panel=panel,
+        table=waterfall(trace, motion), shape="wide",
+    )  # fmt: skip
+
+
+def _places(motion: Motion) -> list[int]:
+    return list(dict.fromkeys(step.place for step in motion.steps))
+
+
+def _slots(motion: Motion) -> tuple[list[float], float]:
+    """Return the middle of each step's bar, in units of layers, and the width of a bar."""
+    orders = [
+        sum(other.place == step.place for other in motion.steps[:n])
+        for n, step in enumerate(motion.steps)
+    ]
+    width = WIDTH / (max(orders) + 1)
+    columns = {place: k for k, place in enumerate(_places(motion))}
+    return [
+        columns[step.place] + (order + 0.5) * width - WIDTH / 2
+        for step, order in zip(motion.steps, orders, strict=True)
+    ], width
+
+
+def _bars(motion: Motion, part: str, middles: Sequence[float], width: float) -> Bars:
+    steps = [(x, s) for x, s in zip(middles, motion.steps, strict=True) if s.part == part]
+    return Bars(
+        x=[x for x, _ in steps],
+        base=[step.start for _, step in steps],
+        y=[step.end for _, step in steps],
+        label=f"{PARTS[part]} {number(motion.totals[part], sign=True)}",
+        colour=COLOURS[part],
+        width=0.92 * width,
+        texts=[
+            f"layer {step.layer}, {PARTS[part]}\n{number(step.change, sign=True)}: "
+            f"{effect(step.change, plural=True)}\nsum {number(step.end, sign=True)}"
+            for _, step in steps
+        ],
     )
 
 
-def _links(motion: Motion, middles: Mapping[int, float]) -> Curve:
+def _links(motion: Motion, middles: Sequence[float]) -> Curve:
     """Return level lines from the end of each bar to the next one."""
     x: list[float] = []
     y: list[float | None] = []

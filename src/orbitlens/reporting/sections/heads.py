@@ -10,11 +10,9 @@ from orbitlens.reporting.head_effects import (
     HeadEffect,
     direction_word,
     head_effects,
-    orientation_word,
 )
 from orbitlens.reporting.markup import Row, Table, absent, behind, number, table
 from orbitlens.reporting.sections.section import Place
-from orbitlens.scanning.layers import CHANCE
 from orbitlens.tracing.reports import CLEAR
 from orbitlens.tracing.trace_result import DEFAULT_CLOSURE
 
@@ -49,8 +47,7 @@ def heads_section(model: ModelReport, place: Place) -> str:
     scales = f'data-scale="{place.scale:g}" data-weights="{place.weights_scale:g}"'
     return (
         f'<div class="heads" data-model="{place.k}" data-open="{esc(_strongest(effects))}" '
-        f'data-closure="{esc(DEFAULT_CLOSURE)}" data-clear="{CLEAR:g}" '
-        f'data-chance="{CHANCE:g}" {scales}>'
+        f'data-closure="{esc(DEFAULT_CLOSURE)}" data-clear="{CLEAR:g}" {scales}>'
         f'<div class="title"><h4>What each head does to directions</h4>'
         f'<fieldset class="choices switch"><legend>Reading</legend>{choices}</fieldset></div>'
         f"{_grid(model, effects, place)}"
@@ -96,7 +93,7 @@ def _button(one: HeadEffect, written: bool, place: Place) -> str:
     text = (
         f"{direction_word(value)}, change of ln(1 − C) {number(value, sign=True)}"
         if traced
-        else f"{orientation_word(one.head)}, index {number(value, sign=True)}"
+        else f"{one.head.orientation.value}, index {number(value, sign=True)}"
     )
     label = f"layer {one.layer.layer}, head {one.head.head}: {text}"
     amount = round(85 * min(1.0, abs(value) / scale))
@@ -189,7 +186,7 @@ def every_head(model: ModelReport) -> Table:
             f"{one.layer.stack} {one.layer.layer}.{head.head}", direction_word(one.measured),
             one.measured, one.predicted, traced.judged if traced else None,
             traced.alone if traced else None, " and ".join(one.disagrees) or "–",
-            head.expansion_index, *others, orientation_word(head), head.alignment_sigmas,
+            head.expansion_index, *others, head.orientation.value, head.alignment_sigmas,
             head.regime.value, head.rates.min, head.rates.max, head.ov_abscissa,
             ", ".join(held) or "none",
         ])  # fmt: skip
