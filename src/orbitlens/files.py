@@ -1,19 +1,24 @@
-"""Files and folders that are whole whenever they exist.
+"""Files and folders that are whole whenever they exist, and files that are read within bounds.
 
 Enters: content and a place. Leaves: a file or a folder. It is written beside its place under the
 name of a draft, then renamed. Modes follow the umask. `write_whole` and `write_folder` leave errors
 of the disk to their caller, who can tell with `remedy` what to do; `write_result` and
-`writable_folder` say it themselves.
+`writable_folder` say it themselves. What is read is a regular file of a size that was agreed on:
+`open_regular` does not wait for a pipe, and `read_bounded` reads no more than it was told.
 """
 
 import errno
+import json
 import os
 import secrets
 import shutil
+import stat
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from orbitlens.errors import InputError
 
@@ -21,7 +26,62 @@ DRAFT = ".draft-"
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 STALE = 3600.0  # seconds after which a draft can only be what a killed process left
+
+
+@contextmanager
+def open_regular(file: Path) -> Iterator[BinaryIO]:
+    """Open a regular file for reading; a pipe or a device is refused and not waited for.
+
+    Raises:
+        OSError: it is something else, or cannot be opened.
+    """
+    handle = os.open(file, READ)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "this is a folder, a pipe or a device, not a file")
+        stream = os.fdopen(handle, "rb")
+    except OSError:
+        os.close(handle)
+        raise
+    with stream:
+        yield stream
+
+
+def read_bounded(file: Path, largest: int) -> bytes:
+    """Return the content of a regular file of at most `largest` bytes.
+
+    Raises:
+        OSError: it is larger, is something else, or cannot be read.
+    """
+    with open_regular(file) as stream:
+        data = stream.read(largest + 1)
+    if len(data) > largest:
+        raise OSError(errno.EFBIG, f"this has more than {largest} bytes, too many for such a file")
+    return data
+
+
+def read_json(file: Path, largest: int, *, most_containers: int | None = None) -> Any:  # noqa: ANN401
+    """Return the JSON data of a regular file of at most `largest` bytes.
+
+    Args:
+        file: where it lies.
+        largest: bytes it may have.
+        most_containers: objects and lists it may hold; these take most memory, up to forty bytes
+            for each of their own.
+
+    Raises:
+        OSError: it is larger, is something else, or cannot be read.
+        ValueError: it is not JSON, or holds more than it may.
+    """
+    data = read_bounded(file, largest)
+    if most_containers is not None and data.count(b"{") + data.count(b"[") > most_containers:
+        raise ValueError(f"it holds more than {most_containers} objects and lists")
+    try:
+        return json.loads(data.decode("utf-8"))
+    except RecursionError as error:
+        raise ValueError("its brackets are nested too deeply") from error
 
 
 def write_whole(file: Path, data: bytes, *, onto_disk: bool = False) -> None:

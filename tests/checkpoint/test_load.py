@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from orbitlens.checkpoint.load import LARGEST_JSON, load_checkpoint
+from orbitlens.checkpoint.bounds import LARGEST_CONFIG
+from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.errors import CheckpointError, OrbitlensError, UnknownFamilyError
 from orbitlens.heads.layers import load_layer
 from orbitlens.scanning.api import scan
@@ -118,8 +119,8 @@ def test_a_config_that_is_no_object_says_what_it_is(model, content, kind):
 
 def test_a_huge_config_is_refused_unread(model):
     with (model / "config.json").open("wb") as handle:  # sparse: takes no room on disk
-        handle.truncate(LARGEST_JSON + 1)
-    refused("scan", model, says=["config.json", str(LARGEST_JSON + 1), "too many"])
+        handle.truncate(LARGEST_CONFIG + 1)
+    refused("scan", model, says=["config.json", str(LARGEST_CONFIG), "too many"])
 
 
 def test_a_config_may_not_set_the_key_that_gguf_reading_uses(model):

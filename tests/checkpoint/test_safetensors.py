@@ -186,9 +186,28 @@ def test_large_weights_whose_sum_overflows_are_not_taken_for_damage(tmp_path):
     assert layer.w_v.min() > 1e4
 
 
-def test_a_model_whose_products_overflow_is_refused(tmp_path):
-    weights = {name: torch.full_like(value, 1e38) for name, value in small_weights().items()}
-    refused("scan", write_small_llama(tmp_path, weights), says=["too large"])
+@pytest.mark.parametrize("size", [2e10, 1e30, 1e38])
+def test_a_number_too_large_to_multiply_is_named_with_its_tensor(tmp_path, size):
+    weights, name = small_weights(), "model.layers.1.self_attn.o_proj.weight"
+    weights[name][0, 0] = -size
+    says = [repr(name), f"a number of size {size:.0e}", "at most 1e+10"]
+    refused("scan", write_small_llama(tmp_path, weights), says=says)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-20, 1e9])
+def test_readings_without_a_unit_do_not_depend_on_the_size_of_all_weights(tmp_path, size):
+    def heads(factor, name):
+        weights = {
+            key: value * (factor if key.endswith("proj.weight") else 1.0)
+            for key, value in small_weights(dtype=torch.float64).items()
+        }
+        scanned = scan(load_checkpoint(write_small_llama(tmp_path / name, weights)))
+        return [head for layer in scanned.layers for head in layer.heads]
+
+    for one, other in zip(heads(1.0, "whole"), heads(size, "scaled"), strict=True):
+        for quantity in ("expansion_index", "alignment", "qk_symmetry", "ov_copying"):
+            assert getattr(other, quantity) == pytest.approx(getattr(one, quantity), abs=1e-9)
+        assert other.alignment_signs == one.alignment_signs
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int32, torch.int64, torch.bool])

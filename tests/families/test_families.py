@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from orbitlens.checkpoint.build import DEEPEST
+from orbitlens.checkpoint.bounds import DEEPEST_SHARED
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.errors import CheckpointError
 from orbitlens.families.architecture import NormKind, Position
@@ -252,10 +252,13 @@ def test_an_encoder_saved_alone_is_read_and_the_rest_flagged(tiny):
 def test_layers_up_to_the_limit_are_read_where_they_are_shared(tiny):
     folder = tiny("albert")
     config = json.loads((folder / "config.json").read_text())
-    config |= {"num_hidden_layers": 500, "num_hidden_groups": 1}
+    config |= {"num_hidden_layers": DEEPEST_SHARED, "num_hidden_groups": 1}
     (folder / "config.json").write_text(json.dumps(config))
-    assert load_checkpoint(folder).stack().n_layers == 500
-    assert DEEPEST > 500
+    assert load_checkpoint(folder).stack().n_layers == DEEPEST_SHARED
+    config["num_hidden_layers"] += 1
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="129 layers share 1 set of weights"):
+        load_checkpoint(folder)
 
 
 def test_the_registry_lists_each_family_and_each_stack_once():

@@ -49,7 +49,7 @@ def deep_report(report_data):
     for result in (model["scan"], model["trace"], model["shuffled"], model["trace"]["twin"]):
         result["layers"] = [_copied(result["layers"][k % 3], k) for k in range(30)]
     for band in model["bands"].values():
-        for kind in ("parts", "metrics"):
+        for kind in ("directions", "parts", "metrics"):
             band[kind] = {
                 name: [ends[k % 3] for k in range(30)] for name, ends in band[kind].items()
             }
@@ -65,6 +65,8 @@ def deep_report(report_data):
     model["flows"] = [{**flow, "layer": x, "head": h} for x, h in places[:SOME_FLOWS]]
     orbits["positions"] = [[[-0.123456, 0.123456, 0.123456]] * (MOST_PLACES // 31)] * 31
     orbits["tokens"] = [" token"] * (MOST_PLACES // 31)
+    orbits["cosine"] = [0.25] * 31
+    orbits["shared"] = orbits["bearings"] = [[0.123456] * (MOST_PLACES // 31)] * 31
     orbits["depths"] = ["input", *(f"after layer {k}" for k in range(30))]
     model["audit"]["layers"] = [{**model["audit"]["layers"][0], "layer": k} for k in range(31)]
     return Report.from_json(data)
@@ -73,7 +75,12 @@ def deep_report(report_data):
 def _copied(layer, number):
     own = layer["heads"]  # none in controls
     heads = [{**own[k % len(own)], "head": k} for k in range(32)] if own else []
-    return {**layer, "layer": number, "heads": heads}
+    made = {**layer, "layer": number, "heads": heads}
+    if "directions" in layer:
+        given = layer["directions"]["heads"]
+        many = [given[k % len(given)] for k in range(32)] if given else []
+        made["directions"] = {**layer["directions"], "heads": many}
+    return made
 
 
 @pytest.fixture(scope="session")

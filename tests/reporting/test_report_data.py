@@ -18,13 +18,17 @@ from orbitlens.reporting import measured
 from orbitlens.reporting.api import report
 from orbitlens.reporting.gather import gather_report
 from orbitlens.reporting.options import ReportOptions
-from orbitlens.reporting.orbits import principal_positions, spread_out
+from orbitlens.reporting.orbits import (
+    around_shared_direction,
+    principal_positions,
+    spread_out,
+)
 from orbitlens.reporting.report import Report
 from orbitlens.reporting.sections import SECTIONS
 from orbitlens.running import model as running_model
 from orbitlens.running.model import load
-from orbitlens.scanning.scan_result import Orientation, Scan
-from orbitlens.tracing.trace_result import Trace
+from orbitlens.scanning.scan_result import Scan
+from orbitlens.tracing.trace_result import DirectionTrace, Trace
 from small_llama import run
 
 TINY = ReportOptions(max_tokens=32, context=8, samples=6, permutations=2, flows=0, controls=0)
@@ -73,7 +77,7 @@ def test_a_report_is_data_typed_to_the_leaves(report_data):
     model = report_data.models[0]
     assert isinstance(model.scan, Scan) and isinstance(model.trace, Trace)
     assert isinstance(model.audit, Audit) and isinstance(model.trace.twin, Trace)
-    assert model.scan.layers[0].heads[0].orientation in Orientation
+    assert isinstance(model.trace.layers[0].directions, DirectionTrace)
 
 
 def test_every_result_is_there_for_a_decoder(report_data):
@@ -87,11 +91,22 @@ def test_every_result_is_there_for_a_decoder(report_data):
 
 def test_the_sentences_carry_the_numbers_of_the_results(report_data):
     model = report_data.models[0]
-    heads = [head for _, head in model.scan.heads()]
-    aligned = sum(head.orientation is Orientation.ALIGNED for head in heads)
-    assert f"of {len(heads)} heads, {aligned} have a value map aligned" in model.words[0]
+    shares = [head.share for layer in model.trace.layers for head in layer.directions.heads]
+    gather, spread = sum(s < -0.01 for s in shares), sum(s > 0.01 for s in shares)
+    said = next(text for text in model.words if text.startswith("Measured,"))
+    assert f"Measured, {gather} of {len(shares)} heads" in said
+    assert f"and {spread} spread" in said
     assert any(text.startswith("What is uncertain:") for text in model.words)
     assert any("inputs are random" in text for text in model.words)
+
+
+def test_sentences_are_made_of_the_numbers_and_never_read_from_a_file(report_data):
+    data = json.loads(json.dumps(report_data.to_json()))
+    assert data["models"][0]["words"] == list(report_data.models[0].words)
+    data["models"][0]["words"] = ["Attention spreads directions 9-fold."]
+    again = Report.from_json(data)
+    assert again == report_data
+    assert "9-fold" not in again.html
 
 
 def test_what_a_vision_model_has_not_is_said(report_data):
@@ -115,13 +130,14 @@ def test_a_part_that_fails_leaves_a_report_that_says_so(model_folder, monkeypatc
     read = Reader(gather_report([model_folder("gpt2")], TINY).html)
     for section in ("depth", "agreement", "order", "slices"):
         assert "Not here: the machine ran out of memory" in read.texts[section]
-    assert "Not here" not in read.texts["heads"]
+    assert "no token was followed: the machine ran out of memory" in read.texts["story"]
+    assert "What each head does to directions" in read.texts["story"]  # from the weights
 
 
 def test_a_model_that_cannot_run_is_still_scanned(model_folder):
     read = Reader(gather_report([model_folder("whisper")], TINY).html)
-    assert "hears sound" in read.texts["orbits"]
-    assert "Not here" not in read.texts["heads"]
+    assert "hears sound" in read.texts["story"]
+    assert "What each head does to directions" in read.texts["story"]
 
 
 @pytest.mark.parametrize("name", ["albert", "t5"])
@@ -129,7 +145,7 @@ def test_encoders_shared_layers_and_two_stacks_have_a_report(model_folder, name)
     data = gather_report([model_folder(name)], TINY)
     model, read = data.models[0], Reader(data.html)
     assert model.trace is not None and model.orbits is not None
-    assert {section.key for section in SECTIONS} <= set(read.texts)
+    assert {section.key for section in SECTIONS if section.body} <= set(read.texts)
 
 
 # --- orbits ---
@@ -153,6 +169,18 @@ def test_length_does_not_move_a_token(generator):
     assert torch.allclose(principal_positions(x)[0].abs(), principal_positions(longer)[0].abs())
 
 
+def test_the_centre_of_orbits_is_the_shared_direction_and_rings_are_exact(generator):
+    x = torch.randn(3, 6, 5, generator=generator, dtype=torch.float64) + 0.5
+    shared, bearings = around_shared_direction(x)
+    unit = x / x.norm(dim=-1, keepdim=True)
+    middle = unit.mean(dim=1)
+    # The mean cosine with the mean direction is its length, which the mean cosine of pairs fixes.
+    assert torch.allclose(shared.mean(dim=1), middle.norm(dim=-1))
+    pairs = (unit @ unit.transpose(1, 2)).sum(dim=(1, 2)) - 6
+    assert torch.allclose(shared.mean(dim=1) ** 2, (6 + pairs) / 36)
+    assert bool((bearings.abs() <= 3.1416).all())
+
+
 def test_few_of_many_keep_both_ends():
     assert spread_out(100, 5)[0] == 0
     assert spread_out(100, 5)[-1] == 99
@@ -168,10 +196,13 @@ def test_tables_carry_the_values_of_the_json(report_data, page_file):
         layers = model["trace"]["layers"]
         for part in ("attention", "mlp", "norm"):
             assert {x[part]["measured_log_change"] for x in layers} <= read.values["depth"]
+            assert {x["directions"][part] for x in layers} <= read.values["depth"]
         assert {v for x in layers for v in x["metrics"].values()} <= read.values["depth"]
         assert {x["attention"]["predicted_log_change"] for x in layers} <= read.values["agreement"]
         heads = [h for x in model["scan"]["layers"] for h in x["heads"]]
-        assert {h["expansion_index"] for h in heads} <= read.values["heads"]
+        assert {h["expansion_index"] for h in heads} <= read.values["story"]
+        shares = {h["share"] for x in layers for h in x["directions"]["heads"]}
+        assert shares <= read.values["story"]
         cell = model["audit"]["cells"][model["audit"]["model"]["own_cell"]]
         value = cell["mean_js_bits"]
         assert (cell["mean_relative_change"] if value is None else value) in read.values["order"]

@@ -1,13 +1,20 @@
 """The page in a real browser: offline, silent, clickable, printable, readable at any width."""
 
 import json
+import re
 
+import pytest
+
+from orbitlens.reporting.head_effects import head_effects
 from orbitlens.reporting.report import Report
 from orbitlens.reporting.sections import SECTIONS
+from orbitlens.reporting.sections.heads import short
+from orbitlens.reporting.sections.orbits import polar
+from orbitlens.tracing.trace_result import DEFAULT_CLOSURE
 
 FIRST_PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
 # How far each drawing goes beyond the box it belongs to, and how wide the widest is.
-BEYOND = """[...document.querySelectorAll('.plot')].map(p =>
+BEYOND = """[...document.querySelectorAll('.plot:has(svg)')].map(p =>
     p.querySelector('svg').getBoundingClientRect().width - p.clientWidth)"""
 WIDEST = """Math.max(...[...document.querySelectorAll('.plot svg')].map(s =>
     s.getBoundingClientRect().width))"""
@@ -15,7 +22,8 @@ WIDEST = """Math.max(...[...document.querySelectorAll('.plot svg')].map(s =>
 INK = "getComputedStyle(document.querySelector('[data-chart=layers] .marks path')).stroke"
 # What a chart draws, layer by layer.
 DRAWN = """layers => layers.flatMap(l => l.kind === 'heat' ? l.values.flat()
-    : l.kind === 'band' ? [l.low, l.high].flat() : [...l.y, ...(l.low ?? []), ...(l.high ?? [])])"""
+    : l.kind === 'band' ? [l.low, l.high].flat()
+    : [...l.y, ...(l.base ?? []), ...(l.low ?? []), ...(l.high ?? [])])"""
 
 
 def test_it_opens_offline_without_a_request_or_a_complaint(opened, page_file):
@@ -32,19 +40,20 @@ def test_a_page_that_asks_for_something_would_be_noticed(visit, page_file, tmp_p
 
 
 def test_every_section_is_there_with_its_charts(opened):
-    for section in SECTIONS:
+    for section in (one for one in SECTIONS if one.body is not None):
         assert opened.page.locator(f"#{section.key} h2").inner_text() == section.title
         link = opened.page.locator(f"#{section.key} .lead a").first.get_attribute("href")
         assert opened.page.locator(f"dt{link}").count() == 1  # its definition
     kinds = {f.get_attribute("data-chart") for f in opened.page.locator("[data-chart]").all()}
-    assert kinds == {"parts", "metrics", "layers", "scatter", "orbits", "defects", "swaps",
-                     "neighbours", "identity", "places"}  # fmt: skip
+    assert kinds == {"compared", "waterfall", "directions", "parts", "metrics", "layers", "scatter",
+                     "orbits", "defects", "swaps", "neighbours", "identity", "places"}  # fmt: skip
 
 
 def test_the_table_behind_every_chart_has_all_that_is_drawn(opened):
     found = opened.page.evaluate(f"""[...document.querySelectorAll('[data-chart]')].map(figure => {{
         const {{ layers }} = figure.querySelector('.plot').panel, kind = figure.dataset.chart;
-        const kept = kind === 'scatter' || kind === 'orbits' ? [layers[1]] : layers;
+        const kept = kind === 'scatter' ? [layers[1]]
+            : kind === 'orbits' ? layers.filter(l => l.texts) : layers.filter(l => !l.silent);
         const drawn = [({DRAWN})(kept), kind === 'scatter' ? kept[0].x : []].flat();
         const cells = [...figure.querySelectorAll('td[data-v]')].map(c => Number(c.dataset.v));
         return [kind, drawn.filter(v => v !== null), cells];
@@ -64,11 +73,11 @@ def test_charts_have_text_alternatives_with_numbers(opened):
 def test_bands_are_the_controls_of_the_data(opened, report_data):
     model = report_data.to_json()["models"][0]
     drawn = opened.page.evaluate(
-        "document.querySelector('[data-chart=parts] .plot').panel.layers"
+        "document.querySelectorAll('[data-chart=directions] .plot')[1].panel.layers"
         ".map(l => [l.label, l.low ?? l.y, l.high ?? l.y])"
     )
     assert [name for name, *_ in drawn] == ["untrained twin", "shuffled", "model"]
-    twin = model["bands"]["twin"]["parts"]["attention"]
+    twin = model["bands"]["twin"]["directions"]["attention"]
     assert drawn[0][1] == [low for low, _ in twin]
     assert drawn[0][2] == [high for _, high in twin]
     assert any(low < high for low, high in twin)
@@ -78,8 +87,9 @@ def test_models_of_one_report_share_their_axes(opened):
     ranges = opened.page.evaluate(
         "[...document.querySelectorAll('[data-chart=layers] .plot')].map(p => p.panel.y_range)"
     )
-    assert len(ranges) == 2
-    assert ranges[0] == ranges[1] is not None
+    assert len(ranges) == 4  # directions and raw distances of two models
+    assert ranges[0] == ranges[2] is not None
+    assert ranges[1] == ranges[3] is not None
 
 
 def test_pointing_at_a_mark_shows_its_numbers(visit, page_file, report_data):
@@ -95,7 +105,7 @@ def test_pointing_at_a_mark_shows_its_numbers(visit, page_file, report_data):
     shown = plot.locator(".tip").inner_text().split("\n")
     assert shown[:2] == ["measured", "layer 1"]
     value = float(shown[2].replace("−", "-"))
-    assert abs(value / layer.attention.measured_log_change - 1) < 0.01
+    assert abs(value / layer.directions.judged - 1) < 0.01
     one.page.mouse.move(box["x"] - 5, box["y"] - 5)
     assert not plot.locator(".tip").is_visible()
 
@@ -151,7 +161,7 @@ def _plays_its_flow(one, panel, flow):
     places = "document.querySelector('#detail .flow .plot').panel.layers[1].x"
     last = [x for x, _ in flow["positions"][-1]]
     assert one.page.evaluate(places) == last
-    panel.locator(".flow button").click()
+    panel.locator(".flow .player button").click()
     one.wait(f"document.querySelector('#detail .flow .plot').panel.layers[1].x[0] !== {last[0]!r}")
     one.wait("document.querySelector('#detail .flow button').textContent === 'Replay'")
     assert one.page.evaluate(places) == last
@@ -164,50 +174,83 @@ def test_keys_walk_over_the_map_and_another_reading_changes_it(visit, page_file,
     for key in ("ArrowRight", "ArrowDown", "Enter"):
         one.page.keyboard.press(key)
     assert "layer 1, head 1" in one.page.locator("#detail h4").inner_text()
-    head = report_data.to_json()["models"][0]["scan"]["layers"][0]["heads"][0]
-    part.locator('input[value="data"]').check()
-    wanted = f"{head['data_aware']['expansion_index']:+.2f}".replace("-", "−")
-    assert part.locator(".head").first.inner_text() == wanted
+    model = report_data.models[0]
+    traced = model.trace.layers[0].directions.heads[0]
+    weights = model.scan.layers[0].heads[0].expansion_index
+    shown = {"measured": traced.share, "predicted": traced.predicted[DEFAULT_CLOSURE],
+             "weights": weights}  # fmt: skip
+    for reading, value in shown.items():
+        part.locator(f'input[value="{reading}"]').check()
+        assert part.locator(".head").first.inner_text() == short(value), reading
     one.page.locator(".heads").nth(1).locator(".head").first.click()
     assert report_data.models[1].name in one.page.locator("#detail h4").inner_text()
     assert one.complaints == []
 
 
+def test_the_map_says_where_signs_disagree(visit, page_file, report_data):
+    one = visit(page_file)
+    part = one.page.locator(".heads").first
+    part.locator('input[value="disagree"]').check()
+    effects = head_effects(report_data.models[0])
+    clear = [effect for effect in effects if abs(effect.traced.judged) > 0.01]
+    counts = [sum(name in e.disagrees for e in clear) for name in ("predicted", "weights")]
+    said = part.locator(".reading").inner_text()
+    numbers = [int(text) for text in re.findall(r"\d+", said)]
+    assert numbers == [len(clear), *counts]
+    marks = [button.inner_text() for button in part.locator(".head").all()]
+    wanted = ["·" if e not in clear else
+              "".join({"predicted": "P", "weights": "W"}[n] for n in e.disagrees) or "="
+              for e in effects]  # fmt: skip
+    assert marks == wanted
+
+
 # --- orbits ---
 
 
-def test_orbits_move_with_the_slider_play_to_the_end_and_turn(visit, page_file, report_data):
+def _drawn_tokens(one, axis="x"):
+    """Return where the tokens of the first model are drawn."""
+    points = "document.querySelector('.orbits .plot').panel.layers.find(l => l.texts)"
+    return one.page.evaluate(f"{points}.{axis}")
+
+
+def test_orbits_play_once_by_themselves_and_move_with_the_slider(visit, page_file, report_data):
     one = visit(page_file)
     part = one.page.locator(".orbits").first
-    one.wait("document.querySelector('.orbits .plot').panel")
-    orbits = report_data.to_json()["models"][0]["orbits"]
-
-    def drawn():
-        return one.page.evaluate("document.querySelector('.orbits .plot').panel.layers[1].x")
-
-    assert drawn() == [p[0] for p in orbits["positions"][-1]]
-    part.locator("button").click()
-    one.wait("document.querySelector('.orbits button').textContent === 'Pause'")
-    end = orbits["positions"][-1][0][0]
-    one.wait(f"document.querySelector('.orbits .plot').panel.layers[1].x[0] !== {end!r}")
+    orbits = report_data.models[0].orbits
     one.wait("document.querySelector('.orbits button').textContent === 'Replay'")
-    assert part.locator("output").inner_text() == orbits["depths"][-1]
+    wanted = [polar(*pair)[0] for pair in zip(orbits.shared[-1], orbits.bearings[-1], strict=True)]
+    assert _drawn_tokens(one) == pytest.approx(wanted, abs=1e-12)
+    told = part.locator("output").inner_text()
+    assert told == f"{orbits.depths[-1]}, C {orbits.cosine[-1]:.2f} here".replace("-", "−")
+    part.locator("button").first.click()
+    one.wait("document.querySelector('.orbits button').textContent === 'Pause'")
+    one.wait("document.querySelector('.orbits button').textContent === 'Replay'")
     part.locator("input[type=range]").fill("1")
-    assert drawn() == [p[0] for p in orbits["positions"][1]]
-    hover = one.page.evaluate("document.querySelector('.orbits .plot').panel.layers[1].texts[3]")
-    assert hover == f"3: “{orbits['tokens'][3]}”"
+    wanted = [polar(*pair)[0] for pair in zip(orbits.shared[1], orbits.bearings[1], strict=True)]
+    assert _drawn_tokens(one) == pytest.approx(wanted, abs=1e-12)
+    assert one.page.locator(".heads").first.locator("tr.now th").inner_text() == "0"
+    assert _drawn_tokens(one, "texts")[3].startswith(f"3: “{orbits.tokens[3]}”")
+    assert one.complaints == []
+
+
+def test_orbits_turn_in_three_directions(visit, page_file, report_data):
+    one = visit(page_file)
+    part = one.page.locator(".orbits").first
+    orbits = report_data.models[0].orbits
+    part.locator("input[type=range]").fill("1")
+    part.locator('input[type=radio][value="2"]').check()
+    flat = [p[0] for p in orbits.positions[1]]
+    assert _drawn_tokens(one) == flat
     part.locator('input[type=radio][value="3"]').check()
-    flat = [p[0] for p in orbits["positions"][1]]
-    first = drawn()
+    first = _drawn_tokens(one)
     assert first != flat
     part.locator(".plot").focus()
     one.page.keyboard.press("ArrowRight")
-    assert drawn() != first
-    part.locator('input[type=radio][value="2"]').check()
-    assert drawn() == flat
+    assert _drawn_tokens(one) != first
+    part.locator('input[type=radio][value="shared"]').check()
     part.locator("input[type=checkbox]").check()
     written = part.locator(".plot .marks text").all_text_contents()
-    assert orbits["tokens"][3].strip()[:13] in " ".join(written)
+    assert orbits.tokens[3].strip()[:13] in " ".join(written)
     assert one.complaints == []
 
 

@@ -1,6 +1,7 @@
 """Directions: mean cosine, its change, and the parts of that change."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,14 @@ import torch
 
 from orbitlens.running.model import load
 from orbitlens.tracing.api import trace
-from orbitlens.tracing.directions import CosineSums, PathSums, centre, log_spread, unit_directions
+from orbitlens.tracing.directions import (
+    CosineSums,
+    PathSums,
+    centre,
+    context_ranks,
+    log_spread,
+    unit_directions,
+)
 from orbitlens.tracing.massive import MASSIVE, MassiveSums
 from orbitlens.tracing.options import TraceOptions
 
@@ -201,6 +209,67 @@ def test_a_trace_tells_directions_in_a_table(model_folder):
         assert column in table.columns
     first = table[(table.layer == 0) & (table.part == "attention")].iloc[0]
     assert first.log_change == traced.layers[0].directions.attention
+
+
+@pytest.mark.parametrize("name", ["llama-grouped", "bert"])
+def test_each_row_has_the_cosines_around_its_part(model_folder, name):
+    traced = trace(load(model_folder(name)), ids(), options=QUICK)
+    for row in traced.to_pandas().itertuples():
+        change = row.alone if row.part.startswith("head") else row.log_change
+        if row.part == "norm" and name == "bert":  # at two places of the block
+            assert math.isnan(row.cosine_before)
+            continue
+        around = log_spread(row.cosine_after) - log_spread(row.cosine_before)
+        assert change == pytest.approx(around, abs=1e-10)
+    parts = traced.to_pandas().groupby(["layer", "part"]).log_change.sum()
+    for layer in traced.layers:
+        whole = sum(parts[layer.layer, part] for part in ("attention", "mlp", "norm"))
+        first, last = layer.directions.points[0], layer.directions.points[-1]
+        assert whole == pytest.approx(last.log_spread - first.log_spread, abs=1e-10)
+
+
+def test_raw_moments_are_what_tokens_share_and_what_each_has_alone(model_folder):
+    model = load(model_folder("llama-grouped"))
+    traced = trace(model, ids(), options=QUICK)
+    with torch.no_grad():
+        states = model.module(ids(), output_hidden_states=True).hidden_states
+    for layer, state in zip(traced.layers, states, strict=False):
+        x = state.double()
+        products = x @ x.transpose(1, 2)
+        n = x.shape[1]
+        own = products.diagonal(dim1=1, dim2=2)
+        shared = (products.sum() - own.sum()) / (x.shape[0] * n * (n - 1))
+        point = layer.directions.points[0]
+        assert point.shared == pytest.approx(shared.item(), rel=1e-5)
+        assert point.own == pytest.approx((own.mean() - shared).item(), rel=1e-5)
+        distance = layer.metrics["mean_squared_distance"]
+        assert 2 * point.own == pytest.approx(distance, rel=1e-5)
+
+
+def test_rank_and_clusters_are_those_of_the_directions_of_a_context():
+    one = torch.ones(6, 1, dtype=torch.float64) @ torch.randn(1, 4, dtype=torch.float64)
+    apart = torch.diag(torch.arange(1.0, 5.0, dtype=torch.float64))  # lengths do not matter
+    assert context_ranks([one]) == pytest.approx((1.0, 1.0), abs=1e-3)
+    assert context_ranks([apart]) == pytest.approx((4.0, 4.0))
+    assert context_ranks([one, apart]) == pytest.approx((2.5, 2.5), abs=1e-3)
+
+
+def test_tokens_are_followed_one_by_one_where_asked(model_folder):
+    model = load(model_folder("llama-grouped"))
+    plain = trace(model, ids(), options=QUICK)
+    asked = trace(model, ids(), options=replace(QUICK, by_token=True))
+    assert plain.tokens == ()
+    with torch.no_grad():
+        states = model.module(ids()[:1], output_hidden_states=True).hidden_states
+    y = torch.nn.functional.normalize(states[1][0].double(), dim=-1)
+    cosines = y @ y.T
+    for token in asked.tokens:
+        others = (cosines[token.position].sum() - 1) / (len(y) - 1)
+        assert token.name == str(int(ids()[0, token.position]))
+        assert token.cosines[1] == pytest.approx(others.item(), abs=1e-5)
+        assert len(token.cosines) == len(asked.layers) + 1
+    mean = sum(token.cosines[1] for token in asked.tokens) / len(asked.tokens)
+    assert mean == pytest.approx(((cosines.sum() - len(y)) / (len(y) * (len(y) - 1))).item())
 
 
 def test_a_real_decoder_gathers_directions_by_the_numbers_of_the_theory(shared_model):

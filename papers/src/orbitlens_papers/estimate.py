@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from orbitlens.errors import InputError
+from orbitlens.results.codec import decode
 
 LEVEL = 0.95
 
@@ -40,16 +41,31 @@ class Estimate:
         }  # fmt: skip
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> "Estimate":
-        """Return what `to_json` wrote."""
-        low, high = data["low"], data["high"]
+    def from_json(cls, data: object) -> "Estimate":
+        """Return what `to_json` wrote.
+
+        Raises:
+            InputError: something is missing or of the wrong kind.
+        """
+        stored: _Stored = decode(_Stored, data, "estimate")
         return cls(
-            value=float(data["value"]),
-            low=-math.inf if low is None else float(low),
-            high=math.inf if high is None else float(high),
-            n=int(data["n"]),
-            how=str(data["how"]),
+            value=stored.value,
+            low=-math.inf if stored.low is None else stored.low,
+            high=math.inf if stored.high is None else stored.high,
+            n=stored.n,
+            how=stored.how,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Stored:
+    """An estimate as files have it: an end without a bound is None."""
+
+    value: float
+    low: float | None
+    high: float | None
+    n: int
+    how: str
 
 
 def mean(values: Sequence[float], *, of: str = "seeds") -> Estimate:

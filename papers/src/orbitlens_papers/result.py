@@ -7,7 +7,7 @@ that a page or a figure can be made from the file alone.
 import math
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from enum import Enum
@@ -15,7 +15,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from orbitlens.errors import InputError
-from orbitlens_papers.claim import Claim, Finding, Outcome, PaperVerdict, Side, paper_verdict
+from orbitlens.results.codec import decode
+from orbitlens_papers.claim import Claim, Finding, Outcome, PaperVerdict, paper_verdict
 from orbitlens_papers.estimate import Estimate
 
 PACKAGES = ("torch", "transformers", "numpy", "scipy")
@@ -94,35 +95,50 @@ class StudyResult:
         }
 
 
-def result_from_json(data: Mapping[str, Any]) -> StudyResult:
+@dataclass(frozen=True, kw_only=True)
+class _Stored:
+    """What a file holds beside findings: the types that its fields must have."""
+
+    study: str
+    title: str
+    paper: str
+    gap: str
+    scale: str
+    seeds: int
+    base_seed: int
+    models: tuple[str, ...]
+    reused: int
+    provenance: Provenance
+    sources: tuple[str, ...] = ()  # results of before have none
+
+
+def result_from_json(data: object) -> StudyResult:
     """Return the result that `to_json` wrote.
 
     Raises:
-        InputError: something is missing.
+        InputError: something is missing or of the wrong kind.
     """
     try:
-        findings = tuple(
-            Finding(
-                claim=_claim_from_json(finding["claim"]),
-                outcome=outcome_from_json(finding),
-                seconds=float(finding["seconds"]),
-            )
-            for finding in data["findings"]
-        )
-        simple = {f.name: data[f.name] for f in fields(StudyResult)[:7]}
+        stored: _Stored = decode(_Stored, data)
+        findings: list[Any] = decode(Sequence[Any], data.get("findings"), "findings")  # type: ignore[attr-defined] # an object, as `decode` saw
         return StudyResult(
-            **simple,
-            models=tuple(data["models"]),
-            findings=findings,
-            reused=int(data["reused"]),
-            provenance=Provenance(**data["provenance"]),
-            sources=tuple(data.get("sources", ())),  # results of before have none
+            **{f.name: getattr(stored, f.name) for f in fields(_Stored)},
+            findings=tuple(_finding_from_json(one, f"findings[{k}]") for k, one in enumerate(findings)),
         )
-    except (KeyError, TypeError) as error:
+    except InputError as error:
         raise InputError(
-            f"this is not the result of a study: {error} is missing or of the wrong kind. "
+            f"this is not the result of a study: {error} "
             "Expected what `orbitlens study run --json FILE` writes."
         ) from error
+
+
+def _finding_from_json(data: object, where: str) -> Finding:
+    one: dict[str, Any] = decode(Mapping[str, Any], data, where)
+    return Finding(
+        claim=decode(Claim, one.get("claim"), f"{where}.claim"),
+        outcome=outcome_from_json(one, where),
+        seconds=decode(float, one.get("seconds"), f"{where}.seconds"),
+    )
 
 
 def _finding_to_json(finding: Finding) -> dict[str, Any]:
@@ -137,10 +153,6 @@ def _finding_to_json(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _claim_from_json(data: Mapping[str, Any]) -> Claim:
-    return Claim(**{**data, "side": Side(data["side"])})
-
-
 def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
     """Return an outcome as plain data."""
     return {
@@ -151,14 +163,19 @@ def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def outcome_from_json(data: Mapping[str, Any]) -> Outcome:
-    """Return the outcome that `outcome_to_json` wrote."""
-    result, control = data["result"], data["control"]
+def outcome_from_json(data: object, where: str = "outcome") -> Outcome:
+    """Return the outcome that `outcome_to_json` wrote.
+
+    Raises:
+        InputError: something is missing or of the wrong kind.
+    """
+    one: dict[str, Any] = decode(Mapping[str, Any], data, where)
+    result, control = one.get("result"), one.get("control")
     return Outcome(
         result=None if result is None else Estimate.from_json(result),
         control=None if control is None else Estimate.from_json(control),
-        obstacle=data["obstacle"],
-        data=data["data"],
+        obstacle=decode(str, one.get("obstacle"), f"{where}.obstacle"),
+        data=decode(Mapping[str, Any], one.get("data"), f"{where}.data"),
     )
 
 

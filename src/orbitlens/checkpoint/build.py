@@ -7,6 +7,7 @@ been found in the file and whose every shape has been checked against the config
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+from orbitlens.checkpoint.bounds import check_counts, check_sharing, check_width
 from orbitlens.checkpoint.source import TensorSource
 from orbitlens.errors import CheckpointError, UnknownFamilyError
 from orbitlens.families.architecture import Architecture, LatentSpec, LayerSpec, Position, Stack
@@ -23,7 +24,6 @@ from orbitlens.families.registry import family_of
 from orbitlens.families.settings import Settings
 
 T = TypeVar("T")
-DEEPEST = 10_000  # layers; shared weights (ALBERT) would let a config ask for any number
 ATTENTION_WORDS = ("attn", "attention", "query", "key", "value", "q_proj", "qkv", "c_attn")
 
 
@@ -93,11 +93,7 @@ def _output_name(layout: Layout, settings: Settings, layer: int) -> str:
 def _layer_numbers(layout: Layout, settings: Settings) -> Sequence[int]:
     """Return the numbers of the layers with attention, in the model's count."""
     n_layers = resolve(layout.n_layers, settings)
-    if n_layers > DEEPEST:
-        raise CheckpointError(
-            f"{settings.path}: the config asks for {n_layers} layers; expected at most "
-            f"{DEEPEST}. Correct num_hidden_layers, or fetch the config again."
-        )
+    check_counts(settings.path, n_layers=n_layers, n_heads=resolve(layout.n_heads, settings))
     numbers = resolve(layout.attention_layers, settings)
     if numbers is not None and not numbers:
         raise CheckpointError(
@@ -120,6 +116,7 @@ class _Builder:
         self.recipe = self.get(layout.recipe)
         self.latent = self.get(layout.latent)
         self.d_head = self._head_width()
+        check_width(settings.path, d_model=self.d_model, heads_width=self.n_heads * self.d_head)
         if self.n_heads % self.n_kv_heads:
             raise CheckpointError(
                 f"{settings.path}: {self.n_heads} heads do not share {self.n_kv_heads} key/value "
@@ -144,10 +141,12 @@ class _Builder:
         position = self.get(layout.position)
         layers = _layer_numbers(layout, settings)
         qk_norm = self.get(layout.qk_norm)
-        norm = self.get(layout.norm)
+        norm, output_norm = self.get(layout.norm), self.get(layout.output_norm)
         epsilon = self._epsilon()
         # First, as it stops at the first missing layer: an absurd layer count costs nothing.
         tensors = tuple(self._tensors(layer) for layer in layers)
+        n_sets = len({names["o"] for names in tensors})
+        check_sharing(settings.path, n_layers=len(tensors), n_sets=n_sets)
         return Stack(
             name=layout.stack,
             causal=self.get(layout.causal),
@@ -157,7 +156,7 @@ class _Builder:
             norm=self.get(layout.norm_kind) if norm is not None else None,
             norm_epsilon=epsilon,
             norm_gain_offset=layout.norm_gain_offset,
-            output_norm=self.get(layout.output_norm) is not None,
+            output_norm=output_norm is not None,
             qk_norm=layout.qk_norm_kind if qk_norm is not None else None,
             qk_norm_scope=layout.qk_norm_scope,
             qk_norm_epsilon=epsilon,
@@ -177,6 +176,7 @@ class _Builder:
             refusal=self.get(layout.refusal),
             fading=self.get(layout.fading),
             position_offset=layout.position_offset,
+            post_norm=norm is None and output_norm is None and self.get(layout.post_norm),
         )
 
     def _epsilon(self) -> float:

@@ -18,6 +18,7 @@ from torch import Tensor
 from orbitlens.checkpoint.gguf_header import GgufHeader
 from orbitlens.checkpoint.source import TensorInfo
 from orbitlens.errors import CheckpointError
+from orbitlens.files import open_regular
 
 CHUNK = 1 << 22  # bytes made at a time: what reading a tensor needs beside the tensor
 
@@ -29,7 +30,7 @@ class GgufSource:
         """Read the header of the file at `path`; of its data, nothing."""
         self.path = path
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 header = GgufHeader(file, path)
                 self.metadata: Mapping[str, Any] = header.metadata
                 self._stored = header.stored
@@ -80,7 +81,7 @@ class GgufSource:
         is_double = stored.kind is GGMLQuantizationType.F64
         values = torch.empty((n_rows, width), dtype=torch.float64 if is_double else torch.float32)
         try:
-            with self.path.open("rb") as file:
+            with open_regular(self.path) as file:
                 file.seek(stored.offset)
                 for rows in values.split(max(1, CHUNK // (width * values.itemsize))):
                     rows.copy_(self._rows(file, len(rows), row_bytes, name))

@@ -20,10 +20,13 @@ from orbitlens.errors import CheckpointError
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)  # version 1, of August 2023, has lengths of another width
-LARGEST_HEADER = 1 << 27  # the largest vocabularies make headers of some 2**24 bytes
+LARGEST_HEADER = 1 << 26  # the largest vocabularies make headers of some 2**24 bytes
 LARGEST_COUNT = 1 << 16  # of tensors, and of metadata keys
-LARGEST_ARRAY = 1 << 16  # longer ones are vocabularies, and not kept
+LARGEST_ARRAY = 1 << 14  # longer ones are vocabularies, and not kept
 LARGEST_STRING = 1 << 16
+MOST_ITEMS = 1 << 22  # in all arrays; 262,000 tokens with scores, types and merges make 1.3 million
+MOST_KEPT_ITEMS = 1 << 20  # in arrays that are kept
+MOST_KEPT_TEXT = 1 << 23  # bytes of names and strings that are kept
 MAX_DIMS = 4  # ggml's own limit
 DEFAULT_ALIGNMENT = 32
 
@@ -49,6 +52,7 @@ class GgufHeader:
         self._file, self._path = file, path
         self._size = path.stat().st_size
         self._left = min(self._size, LARGEST_HEADER)
+        self._n_items = self._kept_items = self._kept_text = 0
         n_tensors, n_keys = self._start()
         self.metadata = self._all_metadata(n_keys)
         described = [self._description() for _ in range(n_tensors)]
@@ -146,6 +150,9 @@ class GgufHeader:
         return float(str(np.float32(value))) if SCALARS[kind] == "f" else value
 
     def _array(self, kind: int, length: int, key: str) -> list[Any] | None:
+        self._n_items += length
+        if self._n_items > MOST_ITEMS:
+            raise self._broken(f"its arrays hold more than {MOST_ITEMS} entries, with {key!r}")
         if kind == STRING:
             self._check(8 * length)
             for _ in range(length):
@@ -155,6 +162,9 @@ class GgufHeader:
             raise self._broken(f"metadata key {key!r} is an array of unknown type {kind}")
         n_bytes = length * struct.calcsize("<" + SCALARS[kind])
         if length <= LARGEST_ARRAY:
+            self._kept_items += length
+            if self._kept_items > MOST_KEPT_ITEMS:
+                raise self._broken(f"its short arrays hold more than {MOST_KEPT_ITEMS} entries")
             return list(struct.unpack(f"<{length}{SCALARS[kind]}", self._bytes(n_bytes)))
         self._skip(n_bytes)
         return None
@@ -166,6 +176,9 @@ class GgufHeader:
         return self._text(length)
 
     def _text(self, length: int) -> str:
+        self._kept_text += length
+        if self._kept_text > MOST_KEPT_TEXT:
+            raise self._broken(f"its names and strings have more than {MOST_KEPT_TEXT} bytes")
         try:
             return self._bytes(length).decode("utf-8")
         except UnicodeDecodeError as error:

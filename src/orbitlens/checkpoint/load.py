@@ -4,21 +4,21 @@ Safe by default: safetensors and GGUF only, no pickle without leave, no remote c
 the model's folder (the hub cache's own links to its blobs excepted).
 """
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from orbitlens.checkpoint.bounds import LARGEST_CONFIG, LARGEST_INDEX, MOST_CONTAINERS, inside
 from orbitlens.checkpoint.build import build_architecture
 from orbitlens.checkpoint.opened import Checkpoint
 from orbitlens.checkpoint.source import TensorSource
 from orbitlens.checkpoint.zoo import find_in_zoo
 from orbitlens.errors import CheckpointError
+from orbitlens.files import read_json
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 HUB_ERRORS = (OSError, ValueError, RuntimeError, LookupError, TypeError, AttributeError)
-LARGEST_JSON = 64_000_000
 SAFETENSORS_INDEX = "model.safetensors.index.json"
 PICKLE_INDEX = "pytorch_model.bin.index.json"
 
@@ -38,7 +38,9 @@ def load_checkpoint(model: str | Path, *, allow_pickle: bool = False) -> Checkpo
     """
     path = _existing(str(model))
     if path.is_dir():
-        config = _read_json(path / "config.json", "a model's folder in Hugging Face layout has one")
+        config = read_settings(
+            path / "config.json", "a model's folder in Hugging Face layout has one"
+        )
         config.pop("_gguf", None)  # our own key, which no file may set
         source = _open_folder(path, allow_pickle)
     elif path.suffix == ".gguf":
@@ -115,10 +117,10 @@ def _open_folder(folder: Path, allow_pickle: bool) -> TensorSource:
     if (folder / SAFETENSORS_INDEX).exists():
         return _safetensors(_shards(folder, SAFETENSORS_INDEX))
     if (folder / "model.safetensors").exists():
-        return _safetensors([_inside(folder, "model.safetensors")])
+        return _safetensors([inside(folder, "model.safetensors")])
     loose = sorted(file.name for file in folder.glob("*.safetensors"))
     if loose:
-        return _safetensors([_inside(folder, name) for name in loose])
+        return _safetensors([inside(folder, name) for name in loose])
     return _open_pickles(folder, allow_pickle)
 
 
@@ -132,7 +134,7 @@ def _open_pickles(folder: Path, allow_pickle: bool) -> TensorSource:
     if (folder / PICKLE_INDEX).exists():
         files = _shards(folder, PICKLE_INDEX)
     else:
-        files = [_inside(folder, file.name) for file in sorted(folder.glob("*.bin"))]
+        files = [inside(folder, file.name) for file in sorted(folder.glob("*.bin"))]
     if not files:
         ggufs = ", ".join(sorted(file.name for file in folder.glob("*.gguf")))
         hint = f" Give one of its GGUF files as the path: {ggufs}." if ggufs else ""
@@ -152,14 +154,16 @@ def _open_pickles(folder: Path, allow_pickle: bool) -> TensorSource:
 
 
 def _shards(folder: Path, index: str) -> list[Path]:
-    weight_map = _read_json(folder / index, "shards need their index").get("weight_map")
+    weight_map = read_settings(folder / index, "shards need their index", LARGEST_INDEX).get(
+        "weight_map"
+    )
     if not isinstance(weight_map, Mapping) or not weight_map:
         raise CheckpointError(f"{folder / index}: expected an object 'weight_map' of file names.")
     values = list(weight_map.values())
     if not all(isinstance(value, str) for value in values):
         raise CheckpointError(f"{folder / index}: 'weight_map' holds something that is no name.")
     names = sorted(set(values))
-    files = [_inside(folder, name) for name in names]
+    files = [inside(folder, name) for name in names]
     missing = [file.name for file in files if not file.exists()]
     if missing:
         raise CheckpointError(
@@ -170,42 +174,20 @@ def _shards(folder: Path, index: str) -> list[Path]:
     return files
 
 
-def _inside(folder: Path, name: str) -> Path:
-    """Return a file of the folder; a name or a link that leads out of it is refused."""
-    file = folder / name
-    try:
-        target, home = file.resolve(), folder.resolve()
-        is_odd = file.exists() and not file.is_file()
-    except (OSError, ValueError, RuntimeError) as error:
-        raise CheckpointError(f"{folder}: {name!r} is not a usable file ({error}).") from error
-    allowed = [home]
-    if home.parent.name == "snapshots":  # the hub cache links its snapshots to its own blobs
-        allowed.append(home.parent.parent / "blobs")
-    plain = Path(name).name == name and name not in {"", ".", ".."}
-    if not plain or not any(target.is_relative_to(place) for place in allowed):
-        raise CheckpointError(
-            f"{folder}: the weights should be in {name!r}, which lies outside the model's folder. "
-            "Refused: a checkpoint may only name files beside it."
-        )
-    if is_odd:
-        raise CheckpointError(
-            f"{file}: this is not a file but a folder, a pipe or a device; expected a file. "
-            "Fetch the model again."
-        )
-    return file
+def read_settings(file: Path, why: str, largest: int = LARGEST_CONFIG) -> dict[str, Any]:
+    """Return an object in a JSON file of a checkpoint's folder.
 
-
-def _read_json(file: Path, why: str) -> dict[str, Any]:
-    file = _inside(file.parent, file.name)
+    Raises:
+        CheckpointError: it is not there (`why` says what it is for), too large, or something else.
+    """
+    file = inside(file.parent, file.name)
     try:
-        if file.stat().st_size > LARGEST_JSON:
-            raise CheckpointError(f"{file}: {file.stat().st_size} bytes are too many for JSON.")
-        value = json.loads(file.read_text(encoding="utf-8"))
+        value = read_json(file, largest, most_containers=MOST_CONTAINERS)
     except FileNotFoundError as error:
         raise CheckpointError(f"{file.parent}: no {file.name} here; {why}.") from error
     except OSError as error:
-        raise CheckpointError(f"{file}: this cannot be read ({error}).") from error
-    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{file}: this cannot be read ({error.strerror}).") from error
+    except ValueError as error:
         raise CheckpointError(f"{file}: this is not JSON ({error}). Fetch it again.") from error
     if not isinstance(value, dict):
         raise CheckpointError(f"{file}: holds a {type(value).__name__}, expected an object.")

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from orbitlens.checkpoint.source import TensorInfo
 from orbitlens.errors import CheckpointError
+from orbitlens.files import open_regular
 
 FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 # A damaged pickle raises whatever its instructions happen to hit.
@@ -108,5 +109,5 @@ def _load(file: Path) -> dict[str, Tensor]:
 
 
 def _start_sha256(file: Path) -> str:
-    with file.open("rb") as handle:
+    with open_regular(file) as handle:
         return hashlib.sha256(handle.read(HEADER_BYTES)).hexdigest()

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from orbitlens.checkpoint.source import TensorInfo
 from orbitlens.errors import CheckpointError
+from orbitlens.files import open_regular
 
 BYTES_PER_ITEM = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1}
 BYTES_PER_ITEM |= {"I16": 2, "U16": 2, "F16": 2, "BF16": 2, "I32": 4, "U32": 4, "F32": 4}
@@ -25,7 +26,7 @@ SCALES = FLOATS | {"F8_E8M0"}  # a scale may also be a bare power of two
 # Where fp8 checkpoints keep the factor that restores a weight: one a block, or one a row or tensor
 SCALE_SUFFIXES = ("_scale_inv", "_scale")
 SCALE_BLOCK = 128
-LARGEST_HEADER = 100_000_000  # the safetensors format's own limit
+LARGEST_HEADER = 32_000_000  # bytes: 250,000 tensors; the format itself allows 100 million
 
 
 class SafetensorsSource:
@@ -123,7 +124,7 @@ def _expanded(scale: Tensor, value: Tensor, name: str) -> Tensor:
 def header_sha256(file: Path) -> str:
     """Return the SHA-256 of a safetensors header: its length, names, shapes, types and offsets."""
     try:
-        with file.open("rb") as handle:
+        with open_regular(file) as handle:
             start = handle.read(8)
             if len(start) < 8:
                 raise broken_file(

@@ -50,6 +50,9 @@ def command(
         bool,
         typer.Option("--mechanisms", help="Induction, saturation, margin of heads; with a twin."),
     ] = False,
+    by_token: Annotated[
+        bool, typer.Option("--by-token", help="Follow each token of the first context.")
+    ] = False,
     seed: Annotated[int, typer.Option(metavar="S", help="Seed of all that is random.")] = 0,
     json_file: JsonOption = None,
     save: Annotated[
@@ -73,6 +76,7 @@ def command(
         shuffle=shuffle,
         twin=twin,
         mechanisms=mechanisms,
+        by_token=by_token,
         normalise=mean_std(normalise),
         seed=seed,
     )

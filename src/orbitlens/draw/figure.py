@@ -89,13 +89,15 @@ class Band:
 
 @dataclass(frozen=True, kw_only=True)
 class Bars:
-    """Upright bars from zero."""
+    """Upright bars from zero, or each from its own base."""
 
     x: Sequence[float]
     y: Sequence[float]
     label: str = ""
     colour: str = BLUE
     width: float = 0.8  # of a bar, in units of x
+    base: Sequence[float] = ()  # where each bar starts; `y` is where it ends
+    texts: Sequence[str] = ()  # shown when pointed at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +115,7 @@ class Points:
     low: Sequence[float] = ()  # of y
     high: Sequence[float] = ()
     texts: Sequence[str] = ()  # shown when pointed at
+    keys: Sequence[str] = ()  # what a page calls each mark, where marks can be chosen
 
 
 @dataclass(frozen=True, kw_only=True)

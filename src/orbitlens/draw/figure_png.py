@@ -135,7 +135,7 @@ def _draw(axes: "Axes", layer: Layer) -> None:
     elif isinstance(layer, Band):
         _band(axes, layer)
     elif isinstance(layer, Bars):
-        axes.bar(layer.x, layer.y, layer.width, color=layer.colour, label=layer.label or None)
+        _bars(axes, layer)
     elif isinstance(layer, Points):
         _points(axes, layer)
     elif isinstance(layer, Forest):
@@ -144,6 +144,14 @@ def _draw(axes: "Axes", layer: Layer) -> None:
         _heat(axes, layer)
     else:
         _level(axes, layer)
+
+
+def _bars(axes: "Axes", layer: Bars) -> None:
+    bases = list(layer.base) or [0.0] * len(layer.y)
+    heights = [y - base for y, base in zip(layer.y, bases, strict=True)]
+    axes.bar(
+        layer.x, heights, layer.width, bottom=bases, color=layer.colour, label=layer.label or None
+    )
 
 
 def _band(axes: "Axes", layer: Band) -> None:

@@ -1,19 +1,23 @@
 """Pages that hold all they need: the one place where text becomes HTML or JSON inside HTML.
 
 Enters: a title, a body, data, styles and a script. Leaves: the text of a page that asks the network
-for nothing, and is forbidden to.
+for nothing, and is forbidden to: its policy names the one script and the one style sheet by their
+hashes, so that nothing else runs or paints, whatever a string in the body may hold.
 """
 
+import base64
+import hashlib
 import html
 import json
+import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
 from orbitlens.draw.script import bundle
 
-POLICY = (
-    "default-src 'none'; img-src data: blob:; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
-)
+POLICY = "default-src 'none'; img-src data:; script-src '{script}'; style-src '{style}'"
+STYLED = re.compile(r' style="([^"]*)"')  # never of a text: `esc` writes its quotes as &quot;
+HARMLESS = re.compile(r"[\w\s#%.,:;()+-]*")  # in a declaration: no brace ends a rule early
 
 
 def esc(value: object) -> str:
@@ -52,7 +56,10 @@ def whole_page(
         styles: paths of style sheets inside the package, after the theme.
         script: path of the module inside the package that the page runs.
     """
-    sheets = "".join(asset(name) for name in ("draw/assets/theme.css", *styles))
+    body, own = lifted_styles(body)
+    sheets = "".join(asset(name) for name in ("draw/assets/theme.css", *styles)) + own
+    program = bundle(script, asset)
+    policy = POLICY.format(script=_sha256(program), style=_sha256(sheets))
     inside = "".join(
         f'<script type="application/json" id="{esc(name)}">{script_json(value)}</script>'
         for name, value in data.items()
@@ -60,8 +67,38 @@ def whole_page(
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         f'<title>{esc(title)}</title><link rel="icon" href="data:,"><style>{sheets}</style></head>'
-        f'<body>{body}{inside}<script type="module">{bundle(script, asset)}</script>'
+        f'<body>{body}{inside}<script type="module">{program}</script>'
         "</body></html>\n"
     )
+
+
+def lifted_styles(body: str) -> tuple[str, str]:
+    """Return a body without style attributes, and rules that do the same.
+
+    A policy can name a style sheet by its hash, and no attribute.
+
+    >>> lifted_styles('<i style="--v:1"></i>')
+    ('<i data-s="0"></i>', '[data-s="0"]{--v:1}')
+
+    Raises:
+        ValueError: a declaration could end its rule.
+    """
+    numbers: dict[str, int] = {}
+
+    def lifted(found: re.Match[str]) -> str:
+        return f' data-s="{numbers.setdefault(found[1], len(numbers))}"'
+
+    changed = STYLED.sub(lifted, body)
+    for declarations in numbers:
+        if not HARMLESS.fullmatch(declarations):
+            raise ValueError(f"a style attribute that could end its rule: {declarations!r}")
+    rules = (f'[data-s="{k}"]{{{declarations}}}' for declarations, k in numbers.items())
+    return changed, "".join(rules)
+
+
+def _sha256(text: str) -> str:
+    """Return the hash of an inline script or style, as a content policy names it."""
+    digest = hashlib.sha256(text.encode("utf-8")).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"

@@ -179,6 +179,7 @@ ORBIT = Family(
             norm_weightless=definite,
             norm_epsilon=lambda c: c.real("layer_norm_eps", 1e-5, least=0.0),
             output_norm=lambda c: "attn_out_norm" if norm(c) == "peri" else None,
+            post_norm=lambda c: norm(c) == "post",
             position=position,
             positions="embed_positions.weight",
             relative_bias="relative_bias.weight",

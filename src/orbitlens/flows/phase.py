@@ -22,7 +22,7 @@ from orbitlens.flows.prediction import predict
 from orbitlens.flows.setup import Setup, build
 
 SWEPT = {f.name: f.type for f in fields(Setup) if f.type in (int, float) and f.name != "seed"}
-VERSION = 2  # of the cells' files; another version is computed anew
+VERSION = 3  # of the cells' files; another version is computed anew
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,10 +149,11 @@ def run_cell(setup: Setup, n_seeds: int) -> dict[str, float]:
         system, tokens = build(replace(setup, seed=setup.seed + seed))
         trajectory = integrate_flow(system, tokens, until=setup.until, options=options)
         sizes = log_sizes(trajectory.unit_tokens, trajectory.log_scale)
-        fates.append(fate(trajectory))
+        fates.append(fate(trajectory, system.geometry))
         clusters.append(trajectory.n_clusters)
         growth.append((sizes[-1] - sizes[0]).item())
-        agreed.append(agreement_of(predict(system, tokens), trajectory) is FlowAgreement.YES)
+        agreement = agreement_of(predict(system, tokens), trajectory, system.geometry)
+        agreed.append(agreement is FlowAgreement.YES)
     shares = {kind.value: fates.count(kind) / n_seeds for kind in Fate}
     return {
         **shares,

@@ -16,7 +16,9 @@ from orbitlens.families.architecture import LatentSpec, Stack
 from orbitlens.heads.latent import key_and_value_blocks, output_blocks, query_blocks
 from orbitlens.heads.refined import aligned_factors, definite_factors, n_negative
 
-LARGEST_WEIGHT = 1e30  # products of eight such numbers still fit a float64
+# A map has a weight and a gain, up to 1e20 in all; theory multiplies the squares of four maps, and
+# the settings' scale: 1e190 and the width's eighth power, which fit a float64.
+LARGEST_WEIGHT = 1e10
 
 
 class LayerReader:
@@ -185,14 +187,15 @@ class LayerReader:
 def read_finite(checkpoint: Checkpoint, name: str) -> Tensor:
     """Read one tensor, and refuse it where its numbers would make every reading meaningless."""
     value = checkpoint.read(name)
-    # A sum is NaN or infinite if any term is; only then is it worth a second, exact look.
-    if torch.isfinite(value.sum()):
+    if value.numel() == 0:
         return value
-    largest = value.double().abs().max().item()
-    if largest < LARGEST_WEIGHT:
+    low, high = (edge.double().item() for edge in value.aminmax())  # NaN if there is one
+    if -LARGEST_WEIGHT <= low and high <= LARGEST_WEIGHT:
         return value
-    what = "numbers too large to multiply" if math.isfinite(largest) else "NaN or infinity"
+    largest = max(-low, high)
+    what = f"a number of size {largest:.0e}, at most {LARGEST_WEIGHT:.0e} can be worked with"
     raise CheckpointError(
-        f"{checkpoint.path}: tensor {name!r} holds {what}. "
+        f"{checkpoint.path}: tensor {name!r} holds "
+        f"{what if math.isfinite(largest) else 'NaN or infinity'}. "
         "The checkpoint is damaged or training diverged; no reading of it would mean much."
     )

@@ -11,9 +11,10 @@ from typing import Any
 from orbitlens.order.audit_result import Audit
 from orbitlens.scanning.scan_result import HeadScan, LayerScan, Scan
 from orbitlens.theory.certificates import Certificate
-from orbitlens.tracing.trace_result import LayerTrace, Trace
+from orbitlens.tracing.trace_result import DEFAULT_CLOSURE, LayerTrace, Trace
 
 JOINT = "; "  # between the clauses of a reason
+SHOWN_CLOSURES = (DEFAULT_CLOSURE, "itself")  # of single heads; layers have them all
 MOST_BARS = 16  # of rotary frequencies; more are summed in groups of neighbours
 
 
@@ -66,12 +67,19 @@ def brief_trace(trace: Trace, name: str) -> Trace:
 
 def _brief_traced(layer: LayerTrace) -> LayerTrace:
     heads = tuple(replace(head, closures={}, sharpness_closures={}) for head in layer.heads)
-    return replace(layer, heads=heads)
+    own = tuple(
+        replace(head, predicted={name: head.predicted[name] for name in SHOWN_CLOSURES})
+        for head in layer.directions.heads
+    )
+    return replace(layer, heads=heads, directions=replace(layer.directions, heads=own))
 
 
 def brief_control(trace: Trace, name: str) -> Trace:
     """Drop from a control what only a model's own trace is asked for: single heads."""
-    layers = tuple(replace(layer, heads=()) for layer in trace.layers)
+    layers = tuple(
+        replace(layer, heads=(), directions=replace(layer.directions, heads=()))
+        for layer in trace.layers
+    )
     return replace(trace, model=replace(trace.model, path=name), layers=layers)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 from orbitlens.order.audit_result import Audit
-from orbitlens.scanning.scan_result import HeadScan, Scan
+from orbitlens.scanning.scan_result import Scan
 from orbitlens.tracing.trace_result import Trace
 
 DIGITS = 6  # significant, of every number in a report
@@ -53,18 +53,22 @@ class ControlBand:
     """A control run several times: the smallest and the largest value, layer by layer."""
 
     runs: int
-    parts: Mapping[str, tuple[tuple[float, float], ...]]  # "attention", "mlp", "norm"
+    directions: Mapping[str, tuple[tuple[float, float], ...]]  # "attention", ..., "cosine"
+    parts: Mapping[str, tuple[tuple[float, float], ...]]  # raw: "attention", "mlp", "norm"
     metrics: Mapping[str, tuple[tuple[float, float], ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Orbits:
-    """Tokens of one context in three shared principal directions, before and after each layer."""
+    """Directions of the tokens of one context, before and after each layer."""
 
     stack: str
     tokens: tuple[str, ...]  # their text
     depths: tuple[str, ...]
-    positions: tuple[tuple[tuple[float, float, float], ...], ...]  # depth, token, x y z
+    cosine: tuple[float, ...]  # mean over pairs of all tokens of the context, at each depth
+    shared: tuple[tuple[float, ...], ...]  # depth, token: cosine with the depth's mean direction
+    bearings: tuple[tuple[float, ...], ...]  # depth, token: angle around it, radians
+    positions: tuple[tuple[tuple[float, float, float], ...], ...]  # principal: depth, token, x y z
     explained: tuple[float, float, float]  # shares of the variance of directions
     n_left_out: int  # tokens of the context that are not drawn
 
@@ -74,7 +78,6 @@ class ModelReport:
     """One model; a result that is None has its reason in `missing`."""
 
     name: str
-    words: tuple[str, ...]
     scan: Scan | None
     trace: Trace | None  # its untrained twin inside
     shuffled: Trace | None  # trace of the same tokens in random order, without heads
@@ -92,15 +95,12 @@ class ModelReport:
         reasons = [self.missing[part] for part in parts if part in self.missing]
         return reasons[0] if reasons else "it was not computed"
 
-    def own_heads(self) -> list[HeadScan]:
-        """Return the heads of layers whose weights are their own; shared ones count once."""
-        assert self.scan is not None
-        return [
-            head
-            for layer in self.scan.layers
-            if self.weights_of[layer.stack][layer.layer] == layer.layer
-            for head in layer.heads
-        ]
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The sentences of the report, made of its numbers."""
+        from orbitlens.reporting.words import in_words  # stands on this module
+
+        return tuple(in_words(self))
 
 
 @dataclass(frozen=True, kw_only=True)

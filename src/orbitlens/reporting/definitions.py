@@ -8,11 +8,24 @@ DEFINITIONS = {
         "Orbit",
         "The way of a token through a model: its state in front of each layer and behind the last.",
     ),
+    "direction": (
+        "Directions, C and S",
+        "The direction of a token is its state at length one (behind a LayerNorm, without its mean "
+        "coordinate): what the next layer sees of it. C is the mean cosine over pairs of tokens of "
+        "a context; 1 − C is half the mean squared distance between directions; S = ln(1 − C). "
+        "Where S falls, directions gather: they come closer. Where it rises, they spread.",
+    ),
+    "share": (
+        "What a head does to directions",
+        "Its part of attention's change of S, integrated along the step of the layer: the parts of "
+        "all heads and of biases add up to the change by attention.",
+    ),
     "index": (
-        "Expansion index",
-        "From −1 to 1: the sum of a head's rates over the sum of their moduli. Positive: its value "
-        "map is aligned with its score map; negative: opposed. Weights alone takes tokens as an "
-        "isotropic cloud; the other reading uses the covariance measured in front of that layer.",
+        "Expansion index; aligned and opposed",
+        "From −1 to 1: the sum of a head's expansion rates over the sum of their moduli, read from "
+        "its weights. Positive: its value map is aligned with its score map; negative: opposed to "
+        "it; neutral where randomly turned maps would do the same. It is a property of two maps, "
+        "not of what happens to tokens.",
     ),
     "certificate": (
         "Certificates T1 to T5",
@@ -20,9 +33,10 @@ DEFINITIONS = {
         "these weights; one that does not hold says which hypothesis fails.",
     ),
     "change": (
-        "ln change",
-        "The natural logarithm of the factor by which the mean squared distance between pairs of "
-        "tokens changes. 0.69 doubles it, −0.69 halves it.",
+        "ΔS and ln change",
+        "ΔS is a change of S = ln(1 − C): −0.69 halves the mean squared distance between "
+        "directions, 0.69 doubles it. Attention, MLPs and norms add up. The ln change of raw "
+        "distances is the same of squared distances in the raw stream.",
     ),
     "controls": (
         "Untrained twin and shuffled tokens",
@@ -32,7 +46,8 @@ DEFINITIONS = {
     "closure": (
         "Predicted and simulated",
         "Predicted: from weights and from statistics of other contexts, by a closure that never "
-        "sees the attention it predicts. Simulated: the layer's own flow for one unit of time.",
+        "sees the attention it predicts. Ceiling: the same measurement on other contexts. "
+        "Simulated: the layer's own flow for one unit of time.",
     ),
     "order": (
         "Order sensitivity",

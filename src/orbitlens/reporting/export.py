@@ -14,7 +14,7 @@ from orbitlens.files import write_result
 from orbitlens.reporting.data import ModelReport
 from orbitlens.reporting.markup import Row, Table
 from orbitlens.reporting.sections import SECTIONS
-from orbitlens.reporting.sections.overview import summary
+from orbitlens.reporting.sections.compare import comparison
 
 # --- tables ------------------------------------------------------------------------------------
 
@@ -38,7 +38,7 @@ def csv_texts(models: Sequence[ModelReport]) -> dict[str, str]:
     for model in models:
         for table in all_tables(model):
             by_name.setdefault(table.name, []).append((model.name, table))
-    compared = summary(models)
+    compared = comparison(models)
     return {"models": _csv(list(compared.columns), compared.rows)} | {
         name: _csv(*_merged(tables)) for name, tables in by_name.items()
     }
@@ -63,7 +63,7 @@ def _merged(tables: list[tuple[str, Table]]) -> tuple[list[str], list[Row]]:
 def _csv(columns: list[str], rows: Sequence[Row]) -> str:
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(columns)
+    writer.writerow([harmless(name) for name in columns])
     writer.writerows([[harmless(value) for value in row] for row in rows])
     return stream.getvalue()
 

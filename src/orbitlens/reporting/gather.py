@@ -24,7 +24,6 @@ from orbitlens.reporting.measured import Measured, Parts, Step
 from orbitlens.reporting.options import ReportOptions
 from orbitlens.reporting.report import Report
 from orbitlens.reporting.spectra import spectra_of, weights_of
-from orbitlens.reporting.words import in_words
 from orbitlens.running.loading import threads_for
 from orbitlens.running.model import Model, load
 from orbitlens.running.samples import USUAL_LENGTH
@@ -126,7 +125,6 @@ def _gather_model(
     return rounded(
         ModelReport(
             name=name,
-            words=tuple(in_words(scanned, trace, audited, shared=shared)),
             scan=None if scanned is None else brief_scan(scanned, name),
             trace=None if trace is None else brief_trace(trace, name),
             shuffled=None if shuffled is None else brief_control(shuffled, name),

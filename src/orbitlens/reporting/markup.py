@@ -47,6 +47,7 @@ class Table:
     caption: str
     columns: tuple[str, ...]
     rows: Sequence[Row]
+    heads: tuple[str, ...] = ()  # of each row, where rows are heads: as in the page's address
 
     def column(self, name: str) -> list[float | None]:
         """Return the numbers of a column; None where there is none."""
@@ -57,9 +58,10 @@ class Table:
 def table(data: Table) -> str:
     """Return a table whose first column names its rows."""
     head = "".join(f'<th scope="col">{esc(name)}</th>' for name in data.columns)
+    opened = [f'<tr data-head="{esc(key)}">' for key in data.heads] or ["<tr>"] * len(data.rows)
     body = "".join(
-        f'<tr><th scope="row">{esc(first)}{"".join(cell(v) for v in rest)}'
-        for first, *rest in data.rows
+        f'{tr}<th scope="row">{esc(first)}{"".join(cell(v) for v in rest)}'
+        for tr, (first, *rest) in zip(opened, data.rows, strict=True)
     )
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{esc(data.caption)}">'

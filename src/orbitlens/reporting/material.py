@@ -11,9 +11,10 @@ from typing import Any
 from orbitlens.errors import InputError
 from orbitlens.reporting.options import ReportOptions
 from orbitlens.running.batches import batches_of, limits_for
-from orbitlens.running.images import ImageFile, image_shape, patch_side
+from orbitlens.running.images import ImageFile
 from orbitlens.running.inputs import Batch, Inputs, inputs_of, n_positions
 from orbitlens.running.model import Model
+from orbitlens.running.token_names import names_of_tokens
 
 BATCH = 4  # contexts run at once
 
@@ -89,19 +90,7 @@ class Material:
 
     def token_names(self, batch: Batch) -> list[str]:
         """Return what the tokens of the first context are called."""
-        if "pixel_values" in batch:
-            return _patch_names(self.model.module.config)
-        tokenizer = self.model.tokenizer
-        ids = batch["input_ids"][0].tolist() if "input_ids" in batch else []
-        if tokenizer is None:
-            return [str(k) for k in ids]
-        return [str(tokenizer.decode([k])) or str(tokenizer.convert_ids_to_tokens(k)) for k in ids]
-
-
-def _patch_names(config: Any) -> list[str]:  # noqa: ANN401 - a config of transformers
-    per_row = image_shape(config)[2] // patch_side(config)
-    patches = [f"patch at row {k // per_row}, column {k % per_row}" for k in range(per_row**2)]
-    return ["class token", *patches]
+        return names_of_tokens(self.model, batch)
 
 
 def material_of(model: Model, given: ReportInputs, options: ReportOptions) -> Material:

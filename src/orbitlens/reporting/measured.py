@@ -23,6 +23,7 @@ from orbitlens.tracing.trace_result import Trace
 KEPT = 512  # tokens a trace keeps whole
 LARGE_MODEL = 50_000_000  # parameters beyond which each control runs once
 PARTS = ("attention", "mlp", "norm")
+DIRECTIONS = {name: name for name in PARTS} | {"cosine": "cosine_before"}
 NO_MEMORY = "the machine ran out of memory. Use fewer tokens, a shorter context or a smaller model."
 Step = Callable[[str], None]
 Part = TypeVar("Part")
@@ -137,6 +138,10 @@ def band(runs: Sequence[Trace]) -> ControlBand:
     layers = list(zip(*(run.layers for run in runs), strict=True))  # each layer in every run
     return ControlBand(
         runs=len(runs),
+        directions={
+            name: tuple(_ends([getattr(x.directions, field) for x in same]) for same in layers)
+            for name, field in DIRECTIONS.items()
+        },
         parts={
             part: tuple(
                 _ends([getattr(x, part).measured_log_change for x in same]) for same in layers

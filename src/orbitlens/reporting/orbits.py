@@ -1,19 +1,20 @@
-"""Orbits: the tokens of one context, before and after each layer, in shared principal directions.
+"""Orbits: the directions of the tokens of one context, before and after each layer.
 
-Enters: a running model and one batch. Leaves: `Orbits`. Tokens are drawn as directions (unit
-length), since norms grow with depth and would hide everything else; the three axes are the leading
-principal directions of all depths together, so that a move on the screen is a move of the token.
+Enters: a running model and one batch. Leaves: `Orbits`. Tokens are directions (unit length), which
+is what the next layer sees of them. They are told in two ways. Around the shared direction, the
+mean of all directions of that depth: the cosine with it says exactly how far a token is from what
+all have in common, and a bearing in two axes tells tokens apart. And in the three leading principal
+directions of all depths together, in which a move on the screen is a move of the token.
 """
 
 import torch
 from torch import Tensor
 
-from orbitlens.families.architecture import Stack
 from orbitlens.reporting.data import Orbits
-from orbitlens.running.capture import LayerStates, capturing
 from orbitlens.running.inputs import Batch
 from orbitlens.running.model import Model
-from orbitlens.tracing.collector import on_device, out_of_memory_explained, with_decoder_inputs
+from orbitlens.tracing.directions import as_norm_sees, unit_directions
+from orbitlens.tracing.token_courses import context_states, mean_cosines
 
 MOST_TOKENS = 64
 MOST_DEPTHS = 40
@@ -23,17 +24,22 @@ MOST_PLACES = 1200  # tokens times depths; deep models show fewer tokens
 def orbits_of(model: Model, batch: Batch, names: list[str]) -> Orbits:
     """Return the orbits of the first context of a batch, in the model's last stack."""
     stack = model.architecture.stacks[-1]
-    states = _states(model, {name: x[:1] for name, x in batch.items()}, stack)
+    states, layers = context_states(model, batch, stack)
+    states = as_norm_sees(states, stack.norm)
     depths = spread_out(states.shape[0], MOST_DEPTHS)
     kept = spread_out(states.shape[1], min(MOST_TOKENS, MOST_PLACES // len(depths)))
     positions, explained = principal_positions(states)
     shown = positions[depths][:, kept]
+    shared, bearings = around_shared_direction(states)
     return Orbits(
         stack=stack.name,
         tokens=tuple(names[k] if k < len(names) else f"token {k}" for k in kept),
-        depths=tuple("input" if k == 0 else f"after layer {k - 1}" for k in depths),
+        depths=tuple("input" if k == 0 else f"after layer {layers[k - 1]}" for k in depths),
         positions=tuple(tuple(_three(x) for x in frame) for frame in shown.tolist()),
         explained=_three(explained.tolist()),
+        shared=tuple(tuple(row) for row in shared[depths][:, kept].tolist()),
+        bearings=tuple(tuple(row) for row in bearings[depths][:, kept].tolist()),
+        cosine=tuple(mean_cosines(states)[depths].mean(dim=1).tolist()),
         n_left_out=states.shape[1] - len(kept),
     )
 
@@ -55,7 +61,7 @@ def spread_out(n: int, most: int) -> list[int]:
 
 def principal_positions(states: Tensor) -> tuple[Tensor, Tensor]:
     """Return each token's direction in the three leading axes, and the variance these explain."""
-    unit = states / states.norm(dim=-1, keepdim=True).clamp(min=1e-30)
+    unit = unit_directions(states)
     flat = unit.reshape(-1, unit.shape[-1])
     centred = flat - flat.mean(dim=0)
     _, sizes, axes = torch.linalg.svd(centred, full_matrices=False)
@@ -68,21 +74,17 @@ def principal_positions(states: Tensor) -> tuple[Tensor, Tensor]:
     return places.reshape(*unit.shape[:-1], 3), shares
 
 
-def _states(model: Model, batch: Batch, stack: Stack) -> Tensor:
-    depths: list[Tensor] = []
+def around_shared_direction(states: Tensor) -> tuple[Tensor, Tensor]:
+    """Return each token's cosine with the mean direction of its depth, and its bearing around it.
 
-    def sink(where: Stack, layer: int, states: LayerStates) -> None:
-        if where.name != stack.name:
-            return
-        if not depths:
-            depths.append(states.before[0].double())
-        depths.append(states.after[0].double())
-
-    full = with_decoder_inputs(model.module, batch)
-    with (
-        model.evaluating() as module,
-        out_of_memory_explained(),
-        capturing(module, model.checkpoint, sink),
-    ):
-        module(**on_device(full, next(module.parameters()).device))
-    return torch.stack(depths)
+    The bearing is the angle, in radians, of what a token has besides the mean direction, in the two
+    axes in which these parts are longest over all depths together.
+    """
+    unit = unit_directions(states)
+    middle = unit_directions(unit.mean(dim=-2, keepdim=True))
+    cosines = (unit * middle).sum(dim=-1)
+    own = unit - cosines[..., None] * middle
+    _, _, axes = torch.linalg.svd(own.reshape(-1, own.shape[-1]), full_matrices=False)
+    seen = torch.zeros(*own.shape[:-1], 2, dtype=own.dtype)
+    seen[..., : min(2, len(axes))] = own @ axes[:2].T
+    return cosines.clamp(-1, 1), torch.atan2(seen[..., 1], seen[..., 0])

@@ -15,8 +15,9 @@ from orbitlens.files import write_whole
 from orbitlens.reporting.compact import fold_reasons, unfold_reasons
 from orbitlens.reporting.data import ModelReport, ReportSettings
 from orbitlens.reporting.page import render
+from orbitlens.reporting.sections.compare import comparison
 from orbitlens.reporting.sections.heads import every_head
-from orbitlens.reporting.sections.overview import summary as side_by_side
+from orbitlens.reporting.shapes import check_shapes
 from orbitlens.results.base import Result
 from orbitlens.results.codec import dumps
 from orbitlens.results.html import HtmlTable, frame
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 HEIGHT = 760  # of the frame in a notebook, in pixels
 PAGES = (".html", ".htm")
+MISFITS = (KeyError, IndexError, ValueError, AssertionError, ZeroDivisionError, OverflowError)
 MARK = 'type="application/json" id="report-data">'
 
 
@@ -34,7 +36,7 @@ class Report(Result):
     """All models of a report; a notebook shows the page itself."""
 
     KIND: ClassVar[str] = "report"
-    FORMAT: ClassVar[int] = 3
+    FORMAT: ClassVar[int] = 4
 
     models: tuple[ModelReport, ...]
     settings: ReportSettings
@@ -65,7 +67,7 @@ class Report(Result):
         return pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame()
 
     def _tables(self) -> Sequence[HtmlTable]:
-        table = side_by_side(self.models)
+        table = comparison(self.models)
         return [HtmlTable(caption=table.caption, columns=table.columns, rows=table.rows)]
 
     def _figure(self, go: Any) -> Any:  # noqa: ANN401 - plotly ships no types
@@ -81,9 +83,13 @@ class Report(Result):
     # --- files ---------------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything as plain data; the clauses of certificates are written once a model."""
+        """Return everything as plain data; the clauses of certificates are written once a model.
+
+        The sentences of each model are there for readers of the file; they are not read again.
+        """
         data = super().to_json()
-        for model in data["models"]:
+        for model, own in zip(data["models"], self.models, strict=True):
+            model["words"] = list(own.words)
             model["clauses"] = [] if model["scan"] is None else fold_reasons(model["scan"])
         return data
 
@@ -98,6 +104,7 @@ class Report(Result):
         if isinstance(whole, dict) and whole.get("kind") == cls.KIND:
             _unfold(whole, name)
         loaded: Report = super().from_json(whole, name=name)
+        _check(loaded, name)
         return loaded
 
     def save(self, path: str | Path) -> Path:
@@ -136,6 +143,25 @@ class Report(Result):
         return cls.from_json(data, name=str(path))
 
 
+def _check(loaded: Report, name: str) -> None:
+    """Refuse data of the right types whose parts do not fit each other, by drawing the page.
+
+    Raises:
+        ResultError: they do not.
+    """
+    damaged = f"{name}: this report is damaged: its parts do not fit each other"
+    if not loaded.models:
+        raise ResultError(f"{damaged}: it has no model. Make it anew.")
+    try:
+        for model in loaded.models:
+            check_shapes(model)
+        loaded.html  # noqa: B018 - kept: it is what the data are read for
+    except ResultError as error:
+        raise ResultError(f"{damaged}: {error} Make it anew.") from error
+    except MISFITS as error:  # of numbers and names that a section looks up in another
+        raise ResultError(f"{damaged} ({error!r}). Make it anew.") from error
+
+
 def _unfold(data: dict[str, Any], name: str) -> None:
     """Write the reasons of certificates in words, in place.
 
@@ -146,7 +172,7 @@ def _unfold(data: dict[str, Any], name: str) -> None:
         for model in data["models"]:
             if model["scan"] is not None:
                 unfold_reasons(model["scan"], model["clauses"])
-    except (KeyError, IndexError, TypeError) as error:
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise ResultError(
             f"{name}: this report is damaged: its certificates cannot be read. Make it anew."
         ) from error

@@ -1,39 +1,35 @@
 """Results -> a handful of sentences, by rules, with the numbers that matter and what is uncertain.
 
-Enters: a scan, a trace and an audit, each of which may be missing. Leaves: sentences.
+Enters: a model of a report, whose results may be missing. Leaves: sentences. They are made anew
+from the numbers whenever a report is shown: no sentence is stored, so none can contradict them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
-from orbitlens.order.audit_result import Audit
-from orbitlens.scanning.scan_result import Scan
+from orbitlens.reporting.data import ModelReport
+from orbitlens.reporting.head_effects import effects_sentence
+from orbitlens.reporting.motion import headline, layers_sentence, motions
 from orbitlens.scanning.words import count_sentence
-from orbitlens.tracing.trace_result import Trace
-from orbitlens.tracing.words import agreement_sentence, change_sentence
+from orbitlens.tracing.words import direction_prediction_sentence
 
 FEW_LAYERS = 8  # layers below which a correlation over layers says little
 
 
-def in_words(
-    scan: Scan | None,
-    trace: Trace | None,
-    audit: Audit | None,
-    *,
-    shared: Mapping[str, Sequence[int]] | None = None,
-) -> list[str]:
-    """Return what was found, a sentence each: heads, depth, agreement, order, uncertainty.
-
-    `shared` names, for each layer of a stack, the first one with the same weights.
-    """
+def in_words(model: ModelReport) -> list[str]:
+    """Return what was found, a sentence each: depth, heads, agreement, order, uncertainty."""
     sentences: list[str] = []
-    if scan is not None:
-        sentences.append(count_sentence(scan, shared or {}))
-    if trace is not None:
-        sentences.append(change_sentence(trace))
-        sentences.append(agreement_sentence(trace))
-    if audit is not None:
-        sentences.append(_sentence(audit.summary()))
-    sentences += [_sentence(text) for text in _uncertain(scan, trace, audit)]
+    if model.trace is not None:
+        several = len(model.trace.model.stacks) > 1
+        for motion in motions(model.trace):
+            sentences.append(f"{headline(motion, several=several)} {layers_sentence(motion)}")
+        sentences += effects_sentence(model)
+    if model.scan is not None:
+        sentences.append(count_sentence(model.scan, model.weights_of))
+    if model.trace is not None:
+        sentences += direction_prediction_sentence(model.trace)
+    if model.audit is not None:
+        sentences.append(_sentence(model.audit.summary()))
+    sentences += [_sentence(text) for text in _uncertain(model)]
     return sentences
 
 
@@ -42,14 +38,15 @@ def _sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else text + "."
 
 
-def _uncertain(scan: Scan | None, trace: Trace | None, audit: Audit | None) -> Iterator[str]:
+def _uncertain(model: ModelReport) -> Iterator[str]:
+    scan, trace, audit = model.scan, model.trace, model.audit
     doubts = []
     if trace is not None and len(trace.layers) < FEW_LAYERS:
         doubts.append(f"{len(trace.layers)} layers are few for a correlation")
     if trace is not None:
         doubts.append(f"measurements rest on {trace.n_tokens:,} tokens")
     if audit is not None:
-        cell = audit.cells[audit.model.own_cell]
+        cell = audit.cells.get(audit.model.own_cell)
         if cell is not None:
             doubts.append(
                 f"the order sensitivity has a 95 % interval of {cell.low:.3g} to {cell.high:.3g}"

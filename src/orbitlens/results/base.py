@@ -86,9 +86,7 @@ class Result(ABC):
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain data: what `save` writes."""
         header = {"orbitlens": version("orbitlens"), "kind": self.KIND, "format": self.FORMAT}
-        derived = {name: getattr(self, name) for name in self.DERIVED}
-        values = {name: v() if callable(v) else v for name, v in derived.items()}
-        return header | encode(self) | encode(values)
+        return header | encode(self)
 
     @classmethod
     def from_json(cls: type[R], data: object, *, name: str = "the data") -> R:

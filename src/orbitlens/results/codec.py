@@ -36,7 +36,7 @@ def encode(value: object) -> Any:  # noqa: ANN401 - JSON holds anything
     {'a': [1, 2.5], 'b': None}
     """
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: encode(getattr(value, field.name)) for field in fields(value)}
+        return _encoded_dataclass(value)
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
@@ -46,6 +46,14 @@ def encode(value: object) -> Any:  # noqa: ANN401 - JSON holds anything
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [encode(item) for item in value]
     return value
+
+
+def _encoded_dataclass(value: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Return the fields, and what the type's `DERIVED` names: properties, or methods to call."""
+    derived = {name: getattr(value, name) for name in getattr(value, "DERIVED", ())}
+    names = [field.name for field in fields(value)]
+    stated = {name: v() if callable(v) else v for name, v in derived.items()}
+    return {name: encode(v) for name, v in ({n: getattr(value, n) for n in names} | stated).items()}
 
 
 def _encoded_mapping(value: Mapping[Any, Any]) -> Any:  # noqa: ANN401

@@ -2,10 +2,10 @@
 
 Enters: the path of a folder or GGUF file that `load_checkpoint` has opened. Leaves: a module in
 evaluation mode, its tokenizer where there is one, or a module of the same config with fresh
-weights.
+weights. Files are untrusted: transformers is not given a folder that links out of itself, settings
+that name code or other files, or a config whose model is out of proportion to the weights stored.
 """
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,13 +13,18 @@ from typing import Any, Literal
 
 import torch
 
-from orbitlens.errors import CheckpointError, MissingPackageError
+from orbitlens.checkpoint.bounds import WEIGHT_SUFFIXES, check_folder
+from orbitlens.checkpoint.load import read_settings
+from orbitlens.errors import CheckpointError, MissingPackageError, OrbitlensError
 from orbitlens.families.registry import FAMILIES
 from orbitlens.running.workers import torch_threads
 
 SMALL_MODEL = 5_000_000  # parameters
 Task = Literal["declared", "base", "causal-lm"]
-LOAD_ERRORS = (OSError, ValueError, RuntimeError, KeyError, TypeError, ImportError, AttributeError)
+# Settings by which a config or a tokenizer could have transformers run code, or read other files.
+NAMES_CODE = ("auto_map", "custom_pipelines", "transformers_weights")
+WEIGHTS_A_BYTE = 8  # of a running model; the smallest types that are stored have one bit and more
+FREE_WEIGHTS = 64_000_000  # allowed beside: tables that are computed, heads that start untrained
 
 
 def build_module(
@@ -53,19 +58,93 @@ def build_module(
     else:
         builder, folder = _transformers().AutoModelForCausalLM, source.parent
         options["gguf_file"] = source.name
-    with quiet_transformers():
-        try:
-            return builder.from_pretrained(folder, **options).eval()
-        except LOAD_ERRORS as error:
+    config = _config(source)
+    _check_proportion(builder, config, source)
+    with quiet_transformers(), _foreign(f"{source}: transformers cannot build it"):
+        module = builder.from_pretrained(folder, config=config, **options).eval()
+    _check_runs(module, source)
+    return module
+
+
+def _config(source: Path) -> Any:  # noqa: ANN401 - a config of transformers
+    """Return the config of a folder or GGUF file, without what would have code run."""
+    options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    folder = source
+    if source.is_dir():
+        check_folder(source)
+        if (source / "adapter_config.json").exists():
             raise CheckpointError(
-                f"{source}: transformers cannot build it ({first_line(error)})."
-            ) from error
+                f"{source}: there is an adapter beside the weights (adapter_config.json), which "
+                "is not part of what is read here. Merge it into the weights (merge_and_unload of "
+                "peft), or move it to a folder of its own."
+            )
+    else:
+        folder, options["gguf_file"] = source.parent, source.name
+    with quiet_transformers(), _foreign(f"{source}: transformers cannot read its config"):
+        config = _transformers().AutoConfig.from_pretrained(folder, **options)
+        for name in NAMES_CODE:
+            if hasattr(config, name):
+                delattr(config, name)
+        config._attn_implementation = None  # a file could name a kernel to be fetched
+    return config
+
+
+def _check_proportion(builder: Any, config: Any, source: Path) -> None:  # noqa: ANN401
+    """Refuse a config whose model is much larger than the weights that are stored."""
+    with quiet_transformers(), _foreign(f"{source}: transformers cannot build it"):
+        with torch.device("meta"):  # nothing is allocated
+            outline = _made(builder, config)
+        tensors = [*outline.parameters(), *outline.buffers()]
+        size = sum(tensor.numel() for tensor in tensors)
+    files = source.iterdir() if source.is_dir() else [source]
+    stored = sum(file.stat().st_size for file in files if file.suffix in WEIGHT_SUFFIXES)
+    if size > WEIGHTS_A_BYTE * stored + FREE_WEIGHTS:
+        raise CheckpointError(
+            f"{source}: by its config the model has {size} numbers, and its files have {stored} "
+            "bytes. The config and the weights are not of the same model: fetch them again."
+        )
+
+
+def _check_runs(module: Any, source: Path) -> None:  # noqa: ANN401 - a model of transformers
+    """Refuse a module that cannot take two tokens, or returns no finite numbers for them."""
+    if module.main_input_name != "input_ids":
+        return
+    ids = torch.zeros((1, 2), dtype=torch.long)
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    if module.config.is_encoder_decoder:
+        inputs["decoder_input_ids"] = ids
+    with torch.no_grad(), _foreign(f"{source}: transformers cannot run it"):
+        output = module(**inputs)
+        value = next(value for value in output.values() if isinstance(value, torch.Tensor))
+        is_finite = bool(torch.isfinite(value).all())
+    if not is_finite:
+        raise CheckpointError(
+            f"{source}: the model returns NaN or infinity for its first tokens. Its weights are "
+            "damaged or training diverged; nothing measured on it would mean much."
+        )
+
+
+@contextmanager
+def _foreign(what: str) -> Iterator[None]:
+    """Turn whatever another library raises about a file into our error, which begins with `what`.
+
+    Inside are calls of transformers alone. A damaged file makes it, and the tokenizers below it,
+    raise errors of every type, bare `Exception` included, so that no narrower list would do.
+    """
+    try:
+        yield
+    except OrbitlensError:
+        raise
+    except Exception as error:
+        raise CheckpointError(f"{what} ({first_line(error)}).") from error
 
 
 def model_class(folder: Path, task: Task) -> Any:  # noqa: ANN401 - a class of transformers
     """Return the class of transformers that builds the model in a folder."""
     transformers = _transformers()
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = read_settings(
+        folder / "config.json", "a model's folder in Hugging Face layout has one"
+    )
     home = transformers
     family = FAMILIES.get(str(config.get("model_type")))
     if family is not None and family.is_own:
@@ -73,7 +152,8 @@ def model_class(folder: Path, task: Task) -> Any:  # noqa: ANN401 - a class of t
     if task == "causal-lm":
         return transformers.AutoModelForCausalLM
     if task == "declared":
-        for name in config.get("architectures") or []:
+        names = config.get("architectures")
+        for name in names if isinstance(names, list) else ():
             named = getattr(home, str(name), None)
             if isinstance(named, type) and issubclass(named, transformers.PreTrainedModel):
                 return named
@@ -83,8 +163,8 @@ def model_class(folder: Path, task: Task) -> Any:  # noqa: ANN401 - a class of t
 def fresh_module(path: str | Path, *, seed: int, task: Task = "declared") -> Any:  # noqa: ANN401
     """Return an untrained model of a folder's config, its weights drawn anew by transformers."""
     folder = Path(path)
-    builder = model_class(folder, task)
-    config = _transformers().AutoConfig.from_pretrained(folder, local_files_only=True)
+    builder, config = model_class(folder, task), _config(folder)
+    _check_proportion(builder, config, folder)
     return drawn_anew(builder, config, seed=seed)
 
 
@@ -92,29 +172,29 @@ def drawn_anew(builder: Any, config: Any, *, seed: int) -> Any:  # noqa: ANN401
     """Return a model of a class and a config, its weights drawn by transformers from a seed."""
     with torch.random.fork_rng(devices=[]), quiet_transformers():
         torch.manual_seed(seed)
-        is_auto = hasattr(builder, "from_config")
-        module = builder.from_config(config) if is_auto else builder(config)
+        module = _made(builder, config)
     return module.float().eval()
+
+
+def _made(builder: Any, config: Any) -> Any:  # noqa: ANN401
+    return builder.from_config(config) if hasattr(builder, "from_config") else builder(config)
 
 
 def load_tokenizer(path: str | Path) -> Any | None:  # noqa: ANN401 - a tokenizer of transformers
     """Return the tokenizer of a folder or a GGUF file, or None where a folder has no tokenizer."""
     source = Path(path)
-    options: dict[str, Any] = {"local_files_only": True}
+    options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     folder = source
     if not source.is_dir():
         folder, options["gguf_file"] = source.parent, source.name
     # vocab.txt alone does not say which rules split text into its entries.
     elif not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json")):
         return None
-    with quiet_transformers():
-        try:
-            return _transformers().AutoTokenizer.from_pretrained(folder, **options)
-        except LOAD_ERRORS as error:
-            raise CheckpointError(
-                f"{source}: the tokenizer cannot be read ({first_line(error)}). "
-                "Give token ids instead of text."
-            ) from error
+    else:
+        check_folder(folder)
+    what = f"{source}: the tokenizer cannot be read, so give token ids instead of text"
+    with quiet_transformers(), _foreign(what):
+        return _transformers().AutoTokenizer.from_pretrained(folder, **options)
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from orbitlens.theory.certificates import head_certificates, layer_certificates
 from orbitlens.theory.maps import HeadMaps
 from orbitlens.theory.positional import frequency_energy, maps_in_context, rotary_effect
 from orbitlens.theory.rates import LayerDrift, head_rates, predicted_log_change
+from orbitlens.theory.spectrum import eigenvalues
 
 CHANCE = 3.0  # sigmas of alignment beyond which a head's orientation is not taken for chance
 SPECTRUM_LIMIT = 512  # widest sum of value maps whose whole spectrum is computed unasked
@@ -127,7 +128,7 @@ def _value_sum_spectrum(values: Tensor | None) -> tuple[float | None, float | No
     """Return abscissa, radius and copying score of the sum of value maps, where it was kept."""
     if values is None:
         return None, None, None
-    spectrum = torch.linalg.eigvals(values)
+    spectrum = eigenvalues(values)
     total = spectrum.abs().sum().item()
     copying = values.trace().item() / total if total > 0 else 0.0
     return spectrum.real.max().item(), spectrum.abs().max().item(), copying

@@ -12,19 +12,18 @@ from rich.text import Text
 from orbitlens.terminal.colours import sign_style
 from orbitlens.terminal.fitted_table import Column, FittedTable, text_column, view_width
 from orbitlens.tracing.mechanism_result import THRESHOLDS, HeadMechanisms, Mechanisms
-from orbitlens.tracing.trace_result import LayerTrace, Trace
+from orbitlens.tracing.trace_result import DEFAULT_CLOSURE, LayerTrace, Trace
 
 BARS = "▁▂▃▄▅▆▇█"
 ASCII_BARS = ".:-=+*#@"
 MOST_HEADS = 40  # that a table shows one by one
 MOST_OF_A_SCORE = 8
+MOST_TOKENS = 32
 COURSES = {
-    "mean_squared_distance": "pair distance²",
+    "mean_squared_distance": "raw distance²",
     "mean_norm": "token norm",
-    "mean_cosine": "cosine",
-    "effective_rank": "effective rank",
     "attention_sharpness": "sharpness Σp²",
-    "pair_contraction": "pair contraction",
+    "attention_sink": "largest sink",
 }
 
 
@@ -48,6 +47,8 @@ def trace_view(trace: Trace, console: Console) -> Iterator[RenderableType]:
         yield _courses(layers, console)
     if trace.twin is not None:
         yield Text(_twin_line(trace), style="not bold")
+    if trace.tokens:
+        yield Padding(_token_table(trace, console), (0, 0, 1, 0))
     if trace.mechanisms is not None:
         yield from mechanisms_view(trace.mechanisms)
     for flag in (*trace.flags, *_massive(trace)):
@@ -119,7 +120,7 @@ def sparkline(values: Sequence[float], bars: str = BARS) -> str:
 
 
 def _directions_table(layers: Sequence[LayerTrace]) -> FittedTable:
-    names = ("layer", "cosine", "attention", "MLP", "norm", "cosine after", "strongest head")
+    names = ("layer", "C", "attention", "predicted", "MLP", "norm", "C after", "strongest head")
     rows = []
     for layer in layers:
         here = layer.directions
@@ -128,12 +129,13 @@ def _directions_table(layers: Sequence[LayerTrace]) -> FittedTable:
             Text(str(layer.layer)),
             Text(f"{here.cosine_before:.3f}"),
             _change(here.attention),
+            _change(here.predicted[DEFAULT_CLOSURE]),
             _change(here.mlp),
             _change(here.norm),
             Text(f"{here.cosine_after:.3f}"),
             Text(f"{head}: {change:+.3f}"),
         ])  # fmt: skip
-    title = "directions: mean cosine C, and changes of ln(1 − C)"
+    title = "directions: mean cosine C, and changes of ln(1 − C): below 0 they gather"
     return FittedTable([Column(name) for name in names], rows, title)
 
 
@@ -176,15 +178,43 @@ def _massive(trace: Trace) -> Iterator[str]:
             )
 
 
+def _token_table(trace: Trace, console: Console) -> FittedTable:
+    """Return a row for each token of the first context, the most unlike the others first."""
+    bars = _bars(console)
+    rows = []
+    for token in sorted(trace.tokens, key=lambda one: one.cosines[-1])[:MOST_TOKENS]:
+        rows.append([
+            Text(str(token.position)),
+            Text(repr(token.name)),
+            Text(f"{token.cosines[0]:.3f}"),
+            Text(sparkline(token.cosines, bars)),
+            Text(f"{token.cosines[-1]:.3f}"),
+            Text(f"{max(token.lengths):.1f}"),
+        ])  # fmt: skip
+    names = ("position", "token", "C", "over depth", "C after", "longest")
+    shown = f"{len(rows)} of {len(trace.tokens)} tokens" if len(rows) < len(trace.tokens) else ""
+    title = "tokens of the first context: mean cosine with the others; length over the median"
+    columns = [text_column(n, wraps=False) if n == "token" else Column(n) for n in names]
+    return FittedTable(columns, rows, title + (f" ({shown}; --json has all)" if shown else ""))
+
+
+def _bars(console: Console) -> str:
+    return BARS if (console.encoding or "").lower().startswith("utf") else ASCII_BARS
+
+
 def _courses(layers: Sequence[LayerTrace], console: Console) -> Padding:
-    bars = BARS if (console.encoding or "").lower().startswith("utf") else ASCII_BARS
+    bars = _bars(console)
     text = Text("over depth\n", style="bold")
     room = max(8, view_width(console) - 46)
-    for key, name in COURSES.items():
-        values = [layer.metrics[key] for layer in layers]
+    courses = {
+        "rank of directions": [layer.directions.effective_rank for layer in layers],
+        "clusters": [layer.directions.clusters for layer in layers],
+    }
+    courses |= {name: [one.metrics[key] for one in layers] for key, name in COURSES.items()}
+    for name, values in courses.items():
         step = -(-len(values) // room)  # deeper models show every step-th layer
         text.append(
-            f"{name:>17}  {sparkline(values[::step], bars)}  {values[0]:.3g} to {values[-1]:.3g}\n",
+            f"{name:>18}  {sparkline(values[::step], bars)}  {values[0]:.3g} to {values[-1]:.3g}\n",
             style="not bold",
         )
     text.rstrip()
@@ -195,7 +225,6 @@ def _twin_line(trace: Trace) -> str:
     assert trace.twin is not None
     pairs = zip(trace.layers, trace.twin.layers, strict=True)
     shown = ", ".join(
-        f"{a.attention.measured_log_change:+.2f}/{b.attention.measured_log_change:+.2f}"
-        for a, b in pairs
+        f"{a.directions.attention:+.2f}/{b.directions.attention:+.2f}" for a, b in pairs
     )
-    return f"attention, trained/untrained twin, by layer: {shown}\n"
+    return f"change of ln(1 − C) by attention, trained/untrained twin, by layer: {shown}\n"

@@ -16,6 +16,7 @@ import torch
 from orbitlens._types import ComplexSpectrum, HeadMatrix, InputWeight
 from orbitlens.heads.head import Head
 from orbitlens.heads.rotary import resolve_rotary, rotation_matrix
+from orbitlens.theory.spectrum import eigenvalues, symmetric_eigenvalues
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ class HeadMaps:
     def speed_limit(self) -> float:
         """|V|_2, the largest singular value of V: no token grows faster (T5)."""
         half = matrix_root(self.value_value)
-        largest = torch.linalg.eigvalsh(half.T @ self.out_out @ half)[-1]
+        largest = symmetric_eigenvalues(half.T @ self.out_out @ half)[-1]
         return _root(largest.item())
 
     # --- spectra ---
@@ -133,8 +134,8 @@ class HeadMaps:
     def value_spectrum(self) -> ComplexSpectrum:
         """Eigenvalues of V that its rank does not force to zero: those of the r x r U^T O."""
         if self.left.shape[1] > self.d_model:  # then U^T O has zeros that V does not
-            return torch.linalg.eigvals(self.out @ self.value.T)
-        return torch.linalg.eigvals(self.value_out)
+            return eigenvalues(self.out @ self.value.T)
+        return eigenvalues(self.value_out)
 
     @property
     def value_abscissa(self) -> float:
@@ -165,9 +166,9 @@ class HeadMaps:
     @cached_property
     def alignment_signs(self) -> tuple[int, int]:
         """Number of positive and of negative directions of the alignment on the range of V."""
-        eigenvalues = torch.linalg.eigvalsh(self.alignment_form)
-        floor = 1e-12 * eigenvalues.abs().max()
-        return int((eigenvalues > floor).sum()), int((eigenvalues < -floor).sum())
+        values = symmetric_eigenvalues(self.alignment_form)
+        floor = 1e-12 * values.abs().max()
+        return int((values > floor).sum()), int((values < -floor).sum())
 
     @property
     def _has_kernel(self) -> bool:
@@ -189,8 +190,8 @@ def matrix_root(gram: HeadMatrix) -> HeadMatrix:
         diagonal = factor.diagonal()
         if diagonal.min() > 1e-6 * diagonal.max():
             return factor
-    eigenvalues, vectors = torch.linalg.eigh(gram)
-    return vectors * eigenvalues.clamp(min=0).sqrt()
+    values, vectors = torch.linalg.eigh(gram)
+    return vectors * values.clamp(min=0).sqrt()
 
 
 def _root(value: float) -> float:

@@ -17,7 +17,12 @@ from orbitlens._types import Covariance, HeadMatrix, Spectrum
 from orbitlens.errors import InputError
 from orbitlens.heads.head import Head
 from orbitlens.theory.maps import HeadMaps, matrix_root
-from orbitlens.theory.spectrum import DENSE_LIMIT, SymmetricSummary, summarise_symmetric
+from orbitlens.theory.spectrum import (
+    DENSE_LIMIT,
+    SymmetricSummary,
+    summarise_symmetric,
+    symmetric_eigenvalues,
+)
 
 ROUNDING = 1e-9  # a rate this small beside the largest counts as zero
 
@@ -84,7 +89,7 @@ def rate_spectrum(maps: HeadMaps, covariance: Covariance | None = None) -> Spect
     c = core(maps, covariance)
     if 2 * maps.left.shape[1] >= maps.d_model:
         drift = maps.out @ c @ maps.left.T
-        return torch.linalg.eigvalsh((drift + drift.T) / 2)
+        return symmetric_eigenvalues((drift + drift.T) / 2)
     return cored_spectrum(c, maps.out_out, maps.out_left, maps.left_left)
 
 
@@ -106,7 +111,7 @@ def cored_spectrum(
     half = matrix_root(_blocks(out_out / balance, out_left, left_left * balance))
     width = c.shape[0]
     product = half[:width].T @ (c @ half[width:])  # F^T K F is its symmetric part
-    return torch.linalg.eigvalsh((product + product.T) / 2)
+    return symmetric_eigenvalues((product + product.T) / 2)
 
 
 def _blocks(first: Tensor, corner: Tensor, second: Tensor) -> Tensor:

@@ -5,16 +5,21 @@ eigenvalue is computed; beyond, Lanczos quadrature from random starts gives the 
 standard error (Ubaru, Chen & Saad 2017) and the extremes from inside. The trace is always exact.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Complex, Float
 from torch import Tensor
+
+from orbitlens.errors import CheckpointError
 
 DENSE_LIMIT = 2048  # d x d eigenvalues up to here; they cost d^3
 N_STARTS = 6
 N_STEPS = 48
 TILE = 512  # side of the blocks in which a matrix is symmetrised
+SMALL, LARGE = 1e-30, 1e30  # sizes of matrices between which LAPACK needs no help
+TURNS = 4  # bases tried where eigenvalues do not converge
 EXHAUSTED = 1e-5  # a new direction this short beside the matrix is rounding: the start has ended
 
 
@@ -43,14 +48,62 @@ def summarise_symmetric(
     if dense_limit is not None and matrix.shape[0] > dense_limit:
         return _estimate(matrix)
     trace = matrix.trace().item()
-    eigenvalues = torch.linalg.eigvalsh(_symmetrise(matrix if overwrite else matrix.clone()))
+    values = symmetric_eigenvalues(_symmetrise(matrix if overwrite else matrix.clone()))
     return SymmetricSummary(
-        smallest=eigenvalues[0].item(),
-        largest=eigenvalues[-1].item(),
+        smallest=values[0].item(),
+        largest=values[-1].item(),
         trace=trace,
-        nuclear_norm=eigenvalues.abs().sum().item(),
+        nuclear_norm=values.abs().sum().item(),
         dimension=matrix.shape[0],
     )
+
+
+def symmetric_eigenvalues(matrix: Float[Tensor, "d d"]) -> Float[Tensor, " d"]:
+    """Return the eigenvalues of a symmetric matrix of numbers of any size, in ascending order.
+
+    LAPACK does not converge on some matrices of very small or large numbers, as products of small
+    or large weights are. Those are first brought to size 1 by a power of two, which rounds nothing.
+    """
+    scale = _power_of_two(matrix)
+    if scale is None:
+        return torch.linalg.eigvalsh(matrix)
+    return torch.linalg.eigvalsh(matrix * scale) / scale
+
+
+def eigenvalues(matrix: Float[Tensor, "d d"]) -> Complex[Tensor, " d"]:
+    """Return the eigenvalues of a square matrix of numbers of any size (see above).
+
+    Raises:
+        CheckpointError: they cannot be computed.
+    """
+    scale = _power_of_two(matrix) or 1.0
+    scaled = matrix * scale
+    for seed in range(TURNS):
+        try:
+            return torch.linalg.eigvals(scaled) / scale
+        except torch.linalg.LinAlgError:
+            # LAPACK gives up on some matrices of very low rank. In another basis the same map has
+            # the same eigenvalues, and they are found.
+            scaled = _turned(scaled, seed)
+    raise CheckpointError(
+        "the eigenvalues of a value map cannot be computed: LAPACK does not converge. The weights "
+        "are damaged or training diverged."
+    )
+
+
+def _turned(matrix: Tensor, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    square = torch.randn(matrix.shape, generator=generator, dtype=torch.float64).to(matrix)
+    basis, _ = torch.linalg.qr(square)
+    return basis.T @ matrix @ basis
+
+
+def _power_of_two(matrix: Tensor) -> float | None:
+    """Return what brings a matrix to size 1; None where its size is nothing special."""
+    size = matrix.abs().max().item() if matrix.numel() else 0.0
+    if size == 0 or SMALL < size < LARGE:
+        return None
+    return 2.0 ** max(-1000, min(1000, -math.frexp(size)[1]))
 
 
 def _estimate(matrix: Tensor) -> SymmetricSummary:

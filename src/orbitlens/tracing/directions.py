@@ -12,6 +12,7 @@ the step (Aumann and Shapley). Gauss points do the integral; sums over contexts 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -20,7 +21,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitlens.tracing.streams import Contexts
+from orbitlens.families.architecture import NormKind
+from orbitlens.theory.clouds import cosine_clusters
+from orbitlens.theory.ranks import entropy_rank
+from orbitlens.tracing.streams import Contexts, Kept
 
 Parts = Float[Tensor, "part batch tokens width"]
 # Where a step is far longer than its token, the token turns at the very beginning of the path.
@@ -44,6 +48,13 @@ def centre(x: Float[Tensor, "*any width"]) -> Float[Tensor, "*any width"]:
     return x - x.mean(dim=-1, keepdim=True)
 
 
+def as_norm_sees(
+    x: Float[Tensor, "*any width"], norm: NormKind | None
+) -> Float[Tensor, "*any width"]:
+    """Return tokens as the norm in front of attention sees them, but for their length."""
+    return centre(x) if norm is NormKind.LAYER else x
+
+
 def unit_directions(x: Float[Tensor, "*any width"]) -> Float[Tensor, "*any width"]:
     """Return tokens at length one; a token of length zero stays zero."""
     lengths = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
@@ -57,10 +68,16 @@ class CosineSums:
     cosines: float = 0.0
     n_pairs: int = 0
 
-    def add(self, x: Contexts) -> None:
-        """Add the tokens of a batch."""
-        self.cosines += _pair_cosines(unit_directions(x.double()))
-        self.n_pairs += x.shape[0] * x.shape[1] * (x.shape[1] - 1)
+    def add(self, x: Contexts, kept: Kept | None = None) -> None:
+        """Add the tokens of a batch, or those of them that are kept."""
+        y = unit_directions(x.double())
+        if kept is None:
+            self.cosines += _pair_products(y)
+            self.n_pairs += x.shape[0] * x.shape[1] * (x.shape[1] - 1)
+            return
+        counts = kept.sum(dim=1)
+        self.cosines += _pair_products(y * kept[..., None])
+        self.n_pairs += int((counts * (counts - 1)).sum())
 
     def merged(self, other: "CosineSums") -> "CosineSums":
         """Return the sums of both."""
@@ -75,6 +92,57 @@ class CosineSums:
     def log_spread(self) -> float:
         """S = ln(1 - C); minus infinity where all directions are one."""
         return log_spread(self.value)
+
+
+@dataclass
+class MomentSums:
+    """Raw inner products over pairs of a context: what tokens share, and what each has alone."""
+
+    products: float = 0.0
+    squares: float = 0.0
+    n_pairs: int = 0
+    n_tokens: int = 0
+
+    def add(self, x: Contexts) -> None:
+        """Add the tokens of a batch."""
+        raw = x.double()
+        self.products += _pair_products(raw)
+        self.squares += raw.square().sum().item()
+        self.n_pairs += x.shape[0] * x.shape[1] * (x.shape[1] - 1)
+        self.n_tokens += x.shape[0] * x.shape[1]
+
+    def merged(self, other: "MomentSums") -> "MomentSums":
+        """Return the sums of both."""
+        return MomentSums(
+            products=self.products + other.products,
+            squares=self.squares + other.squares,
+            n_pairs=self.n_pairs + other.n_pairs,
+            n_tokens=self.n_tokens + other.n_tokens,
+        )
+
+    @property
+    def shared(self) -> float:
+        """M: the mean of x_i . x_j over pairs of a context."""
+        return self.products / self.n_pairs if self.n_pairs else 0.0
+
+    @property
+    def own(self) -> float:
+        """D: the mean of |x|^2, less M."""
+        return self.squares / self.n_tokens - self.shared if self.n_tokens else 0.0
+
+
+def context_ranks(contexts: Sequence[Tensor]) -> tuple[float, float]:
+    """Return effective rank and number of clusters of the directions of a context, on average.
+
+    The rank is that of Roy and Vetterli; clusters are linked by cosines of at least 0.9.
+    """
+    ranks, clusters = [], []
+    for context in contexts:
+        y = unit_directions(context.double())
+        squares = torch.linalg.eigvalsh(y @ y.T).clamp(min=0)
+        ranks.append(entropy_rank(squares.sqrt()))
+        clusters.append(cosine_clusters(y))
+    return sum(ranks) / len(ranks), sum(clusters) / len(clusters)
 
 
 def log_spread(cosine: float) -> float:
@@ -117,10 +185,10 @@ class PathSums:
         self.after.add(start + step)
         for part, sums in zip(pieces, self.alone, strict=True):
             sums.add(start + part)
-        for node, s in enumerate(NODES):
-            cosines, slopes = _slope(start + s * step, pieces)
-            self._cosines[node] += cosines
-            self._slopes[node] += slopes
+        for k in range(start.shape[0]):
+            cosines, slopes = _along_path(start[k], step[k], pieces[:, k])
+            self._cosines += cosines
+            self._slopes += slopes
 
     def merged(self, other: "PathSums") -> "PathSums":
         """Return the sums of both."""
@@ -157,20 +225,35 @@ class PathSums:
         return [sums.log_spread - self.before.log_spread for sums in self.alone]
 
 
-def _pair_cosines(y: Float[Tensor, "batch tokens width"]) -> float:
-    """Return the sum of y_i . y_j over ordered pairs i != j of each context."""
+def _pair_products(y: Float[Tensor, "batch tokens width"]) -> float:
+    """Return the sum of y_i . y_j over ordered pairs i != j of each context; y of any length."""
     return (y.sum(dim=1).square().sum() - y.square().sum()).item()
 
 
-def _slope(x: Contexts, parts: Parts) -> tuple[float, Float[Tensor, " part"]]:
-    """Return the sum of cosines at x, and its first-order change by each part.
+def _along_path(
+    x: Float[Tensor, "tokens width"],
+    step: Float[Tensor, "tokens width"],
+    parts: Float[Tensor, "part tokens width"],
+) -> tuple[Float[Tensor, " node"], Float[Tensor, "node part"]]:
+    """Return the sum of cosines at every node of x + s step, and its slope by each part.
 
-    With m = sum_j y_j: sum over i of 2 (m - (m . y_i) y_i) . part_i / |x_i|.
+    With y_i = (x_i + s d_i) / l_i and m = sum_j y_j the slope is the sum over i of
+    2 (m - (m . y_i) y_i) . part_i / l_i; of tokens only inner products are needed, so that all
+    nodes are matrix products.
     """
-    lengths = torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp(min=1e-300)
-    y = x / lengths
-    total = y.sum(dim=1, keepdim=True)
-    along = (y * total).sum(dim=-1, keepdim=True)
-    pull = 2 * (total - along * y) / lengths
-    slopes = torch.einsum("pbtd,btd->p", parts, pull)
-    return _pair_cosines(y), slopes
+    s = torch.tensor(NODES, dtype=torch.float64)[:, None]
+    squares = _inner(x, x) + 2 * s * _inner(x, step) + s.square() * _inner(step, step)
+    inverse = torch.where(squares > 0, squares.clamp(min=1e-300).rsqrt(), 0.0)  # node x tokens
+    mean = inverse @ x + s * (inverse @ step)  # m
+    along = inverse * (mean @ x.T + s * (mean @ step.T))  # m . y_i
+    pulled = (inverse @ parts).mul_(mean).sum(dim=-1)  # part x node: sum_i m . part_i / l_i
+    weight = along * inverse.square()
+    turned = weight @ _inner(parts, x).T + (s * weight) @ _inner(parts, step).T
+    units = (squares > 0).sum(dim=1)
+    return mean.square().sum(dim=1) - units, 2 * (pulled.T - turned)
+
+
+def _inner(
+    a: Float[Tensor, "*any tokens width"], b: Float[Tensor, "tokens width"]
+) -> Float[Tensor, "*any tokens"]:
+    return (a * b).sum(dim=-1)

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitlens.tracing.streams import Contexts
+from orbitlens.tracing.streams import Contexts, Kept
 
 MASSIVE = 10.0  # times the median length of its context from which on a token is massive
 
@@ -32,14 +32,15 @@ class MassiveSums:
         self.counts: dict[int, int] = {}
         self.ratios: dict[int, float] = {}
 
-    def add(self, x: Contexts) -> None:
-        """Add the tokens of a batch."""
-        ratios = massive_ratios(x)
+    def add(self, x: Contexts) -> Kept:
+        """Add the tokens of a batch; return which of them are not massive."""
+        ratios = length_ratios(x)
         self.contexts += x.shape[0]
         for context, position in (ratios >= MASSIVE).nonzero().tolist():
             self.counts[position] = self.counts.get(position, 0) + 1
             ratio = ratios[context, position].item()
             self.ratios[position] = self.ratios.get(position, 0.0) + ratio
+        return ratios < MASSIVE
 
     def merged(self, other: "MassiveSums") -> "MassiveSums":
         """Return the sums of both."""
@@ -65,7 +66,7 @@ class MassiveSums:
         )
 
 
-def massive_ratios(x: Contexts) -> Float[Tensor, "batch tokens"]:
+def length_ratios(x: Contexts) -> Float[Tensor, "batch tokens"]:
     """Return each token's length over the median length of its context."""
     lengths = torch.linalg.vector_norm(x.double(), dim=-1)
     return lengths / lengths.median(dim=1, keepdim=True).values.clamp(min=1e-300)

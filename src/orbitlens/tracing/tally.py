@@ -199,7 +199,10 @@ class LayerTally:
         gain = self.layer.norm_gain
         variances = self.seen.covariance.value.diagonal()
         spread = 2 * (variances if gain is None else variances * gain.square()).sum().item()
-        return {"before attention": math.log(spread / self.mean_squared_distance)}
+        first = self.mean_squared_distance
+        # A norm of gain 0, as damaged files have it, leaves nothing to compare.
+        change = math.log(spread / first) if spread > 0 and first > 0 else 0.0
+        return {"before attention": change}
 
     @property
     def head_changes(self) -> list[float]:

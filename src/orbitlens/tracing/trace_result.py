@@ -4,8 +4,10 @@ Enters: nothing (plain data). Leaves: frozen dataclasses; every log-change is th
 of the factor by which the mean squared pair distance changes.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from orbitlens.results.base import Result
@@ -19,6 +21,15 @@ if TYPE_CHECKING:
     import pandas
 
 
+# What happens in front of a point, in blocks of three points (pre-norm) and of five (post-norm).
+STEPS = {
+    ("attention", 3): "attention",
+    ("after", 3): "mlp",
+    ("attention", 5): "attention",
+    ("normed", 5): "norm",
+    ("unnormed", 5): "mlp",
+    ("after", 5): "norm",
+}
 DEFAULT_CLOSURE = "three-points"  # for directions, the one that "predicted" means
 
 
@@ -74,6 +85,22 @@ class HeadDirections:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DirectionPoint:
+    """Tokens at one point of a block: their directions, and what raw tokens share."""
+
+    name: str  # "before", "attention" (added), "normed", "unnormed" (the MLP added), "after"
+    cosine: float  # C, the mean cosine of directions over pairs of a context
+    cosine_without_massive: float  # of tokens that are not massive in front of the layer
+    shared: float  # M, the mean of x_i . x_j over pairs
+    own: float  # D, the mean of |x|^2 less M: half the mean squared pair distance
+
+    @property
+    def log_spread(self) -> float:
+        """S = ln(1 - C); minus infinity where all directions are one."""
+        return math.log1p(-self.cosine) if self.cosine < 1 else -math.inf
+
+
+@dataclass(frozen=True, kw_only=True)
 class DirectionTrace:
     """Directions of the tokens of one layer (theory section 7): C and the changes of ln(1 - C).
 
@@ -81,19 +108,82 @@ class DirectionTrace:
     the change from before the layer to after it.
     """
 
-    cosine_before: float  # C of the tokens that enter
-    cosine_attention: float  # after attention
-    cosine_after: float  # of the tokens that leave
-    attention: float
-    mlp: float  # where the block is parallel, after attention
-    norm: float  # of norms on the stream itself
+    DERIVED: ClassVar[tuple[str, ...]] = (
+        "attention", "mlp", "norm",
+        "cosine_before", "cosine_attention", "cosine_after", "cosine_without_massive",
+    )  # fmt: skip
+
+    points: tuple[DirectionPoint, ...]  # in the order in which tokens pass them
     attributed: float  # by attention on the first tokens, those on which heads are told apart
     heads: tuple[HeadDirections, ...]
     rest: float  # share of biases
     predicted: Mapping[str, float]  # change by attention, by closure
     judged: float  # change by attention on the contexts that predictions are judged on
     massive: tuple[MassiveToken, ...]  # tokens far longer than their context
-    cosine_without_massive: float  # of the tokens that enter, massive ones left out
+    effective_rank: float  # of the directions of a context that enter, on average
+    clusters: float  # at cosine 0.9, of the directions of a context that enter, on average
+
+    def point(self, name: str) -> DirectionPoint:
+        """Return the point of a name; where the block has no such point, a KeyError."""
+        return {point.name: point for point in self.points}[name]
+
+    @property
+    def steps(self) -> tuple[tuple[str, DirectionPoint, DirectionPoint], ...]:
+        """What happens between the points, in order: "attention", "mlp" or "norm"."""
+        return tuple(
+            (STEPS[after.name, len(self.points)], before, after)
+            for before, after in pairwise(self.points)
+        )
+
+    def _change(self, part: str) -> float:
+        changes = [b.log_spread - a.log_spread for name, a, b in self.steps if name == part]
+        return math.fsum(changes)
+
+    @property
+    def attention(self) -> float:
+        """The change of ln(1 - C) by attention."""
+        return self._change("attention")
+
+    @property
+    def mlp(self) -> float:
+        """The change by the MLP; where the block is parallel, after attention."""
+        return self._change("mlp")
+
+    @property
+    def norm(self) -> float:
+        """The change by norms on the stream itself."""
+        return self._change("norm")
+
+    @property
+    def cosine_before(self) -> float:
+        """C of the tokens that enter."""
+        return self.points[0].cosine
+
+    @property
+    def cosine_attention(self) -> float:
+        """C after attention."""
+        return self.points[1].cosine
+
+    @property
+    def cosine_after(self) -> float:
+        """C of the tokens that leave."""
+        return self.points[-1].cosine
+
+    @property
+    def cosine_without_massive(self) -> float:
+        """C of the tokens that enter, massive ones left out."""
+        return self.points[0].cosine_without_massive
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenTrace:
+    """One token of the first context, in front of each layer of a stack and behind the last."""
+
+    stack: str
+    position: int
+    name: str  # its text, or its id where there is no tokenizer
+    cosines: tuple[float, ...]  # mean cosine of its direction with those of the other tokens
+    lengths: tuple[float, ...]  # of the token in the stream, over the median of its context
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,6 +294,7 @@ class Trace(Result):
     cost: Cost
     flags: tuple[str, ...]
     mechanisms: Mechanisms | None = None  # where they were asked for
+    tokens: tuple[TokenTrace, ...] = ()  # where they were asked for
 
     # The modules that describe a trace stand on this one, so they are imported when needed.
 
@@ -220,9 +311,9 @@ class Trace(Result):
         return data_frame(part_rows(self))
 
     def _tables(self) -> Sequence[HtmlTable]:
-        from orbitlens.tracing.views import agreement_table, layer_table
+        from orbitlens.tracing.views import agreement_table, direction_table, raw_table
 
-        return [layer_table(self), agreement_table(self)]
+        return [direction_table(self), raw_table(self), agreement_table(self)]
 
     def _figure(self, go: Any) -> Any:  # noqa: ANN401 - plotly ships no types
         from orbitlens.tracing.views import trace_figure

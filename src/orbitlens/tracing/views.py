@@ -1,36 +1,44 @@
 """A trace as a table of parts of layers, as tables in a notebook, and as a figure."""
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from orbitlens.draw.figure import INK, ZERO
+from orbitlens.draw.figure import GREEN, GREY, INK, ZERO
 from orbitlens.results.html import HtmlTable
-from orbitlens.results.plotting import GATHER, SPREAD
+from orbitlens.results.plotting import GATHER
 from orbitlens.tracing.mechanism_result import Mechanisms
-from orbitlens.tracing.trace_result import DEFAULT_CLOSURE, Agreement, HeadTrace, LayerTrace, Trace
-
-CHANGE = "ln of the change of squared pair distance by attention"
-CURVES = (
-    ("measured", INK, "solid"),
-    ("predicted", SPREAD, "dash"),
-    ("simulated", GATHER, "dot"),
+from orbitlens.tracing.trace_result import (
+    DEFAULT_CLOSURE,
+    Agreement,
+    DirectionTrace,
+    HeadTrace,
+    LayerTrace,
+    Trace,
 )
+
+COLOURS = {"attention": INK, "mlp": GREEN, "norm": GREY}
 
 
 def part_rows(trace: Trace) -> Iterator[dict[str, object]]:
     """Yield a row for each part of each layer: attention, mlp, norm, and each head.
 
     `log_change` is the change of ln(1 - C), C the mean cosine of directions: negative where tokens
-    gather. The other log-changes are those of the mean squared pair distance. Metrics are those of
-    the tokens in front of the layer, the same in each of its rows.
+    gather. A head's is its share of what attention does; `alone` is what it does by itself, which
+    is what takes `cosine_before` to `cosine_after` in its row. Norms that stand at two places of a
+    block share a row, which has no cosines. `raw_log_change` and the columns behind it speak of the
+    mean squared pair distance. Metrics are those of the tokens in front of the layer, the same in
+    each of its rows.
     """
     twins = trace.twin.layers if trace.twin is not None else (None,) * len(trace.layers)
     for layer, twin in zip(trace.layers, twins, strict=True):
         place = {"stack": layer.stack, "layer": layer.layer}
+        untrained = {} if twin is None else _parts(twin)
+        directions = _direction_columns(layer.directions)
         for name, values in _parts(layer).items():
-            untrained = None if twin is None else _parts(twin)[name]["measured_log_change"]
-            row = {**place, "part": name, **values, "twin_measured_log_change": untrained}
-            row |= _direction_columns(layer, name)
+            raw = values["measured_log_change"]
+            row = {**place, "part": name, **directions[name], "raw_log_change": raw, **values}
+            row["twin_measured_log_change"] = untrained.get(name, {}).get("measured_log_change")
             yield {**_ordered(row), **layer.metrics}
 
 
@@ -50,22 +58,29 @@ def _parts(layer: LayerTrace) -> dict[str, dict[str, object]]:
     }
 
 
-def _direction_columns(layer: LayerTrace, part: str) -> dict[str, object]:
-    """Return the change of ln(1 - C) by a part, and C before and after it."""
-    here = layer.directions
-    changes = {"attention": here.attention, "mlp": here.mlp, "norm": here.norm}
-    shares = {f"head {k}": head.share for k, head in enumerate(here.heads)}
-    predicted = {f"head {k}": h.predicted[DEFAULT_CLOSURE] for k, h in enumerate(here.heads)}
-    predicted["attention"] = here.predicted[DEFAULT_CLOSURE]
-    ends = {"attention": (here.cosine_before, here.cosine_attention)}
-    before, after = ends.get(part, (None, None))
-    return {
-        "log_change": {**changes, **shares}[part],
-        "predicted": predicted.get(part),
-        "raw_log_change": _parts(layer)[part]["measured_log_change"],
-        "cosine_before": before if before is not None else here.cosine_before,
-        "cosine_after": after if after is not None else here.cosine_after,
-    }
+def _direction_columns(here: DirectionTrace) -> dict[str, dict[str, object]]:
+    """Return for each part the change of ln(1 - C), what was predicted, and C around the part."""
+    columns: dict[str, dict[str, object]] = {}
+    for name in ("attention", "mlp", "norm"):
+        steps = [(a.cosine, b.cosine) for part, a, b in here.steps if part == name]
+        # Without a norm on the stream, nothing happens at the end of the block.
+        before, after = steps[0] if steps else (here.cosine_after, here.cosine_after)
+        alone = len(steps) < 2
+        columns[name] = {
+            "log_change": getattr(here, name),
+            "cosine_before": before if alone else None,
+            "cosine_after": after if alone else None,
+        }
+    columns["attention"]["predicted"] = here.predicted[DEFAULT_CLOSURE]
+    for k, head in enumerate(here.heads):
+        columns[f"head {k}"] = {
+            "log_change": head.share,
+            "predicted": head.predicted[DEFAULT_CLOSURE],
+            "alone": head.alone,
+            "cosine_before": here.cosine_before,
+            "cosine_after": 1 - (1 - here.cosine_before) * math.exp(head.alone),
+        }
+    return columns
 
 
 def _head(head: HeadTrace) -> dict[str, object]:
@@ -87,7 +102,7 @@ def _closures(closures: Mapping[str, float]) -> dict[str, object]:
 def _ordered(row: dict[str, object]) -> dict[str, object]:
     """Return a row whose first columns are those that every part shares."""
     first = ("stack", "layer", "part", "log_change", "predicted", "cosine_before", "cosine_after",
-             "raw_log_change", "measured_log_change", "twin_measured_log_change",
+             "alone", "raw_log_change", "measured_log_change", "twin_measured_log_change",
              "predicted_log_change", "simulated_log_change")  # fmt: skip
     return {name: row.get(name) for name in first} | row
 
@@ -108,11 +123,33 @@ def _layer_name(trace: Trace, layer: LayerTrace) -> str:
     return f"{layer.stack} {layer.layer}" if len(trace.model.stacks) > 1 else str(layer.layer)
 
 
-def layer_table(trace: Trace) -> HtmlTable:
-    """Return what attention, MLP and norms do, layer by layer."""
+def direction_table(trace: Trace) -> HtmlTable:
+    """Return what attention, MLP and norms do to directions, layer by layer."""
     return HtmlTable(
-        caption="ln of the change of squared pair distance",
-        columns=["layer", "attention", "predicted", "simulated", "MLP", "norms"],
+        caption="Directions: mean cosine C, and changes of ln(1 − C)",
+        columns=["layer", "C before", "attention", "MLP", "norms", "C after", "rank", "clusters"],
+        rows=[
+            [
+                _layer_name(trace, layer),
+                here.cosine_before,
+                here.attention,
+                here.mlp,
+                here.norm,
+                here.cosine_after,
+                here.effective_rank,
+                here.clusters,
+            ]
+            for layer in trace.layers
+            for here in [layer.directions]
+        ],
+    )
+
+
+def raw_table(trace: Trace) -> HtmlTable:
+    """Return what attention, MLP and norms do to raw distances, layer by layer."""
+    return HtmlTable(
+        caption="Raw tokens: ln of the change of squared pair distance (D), and of what is shared",
+        columns=["layer", "attention", "predicted", "simulated", "MLP", "norms", "M before", "M"],
         rows=[
             [
                 _layer_name(trace, layer),
@@ -121,6 +158,8 @@ def layer_table(trace: Trace) -> HtmlTable:
                 layer.attention.simulated_log_change,
                 layer.mlp.measured_log_change,
                 layer.norm.measured_log_change,
+                layer.directions.points[0].shared,
+                layer.directions.points[-1].shared,
             ]
             for layer in trace.layers
         ],
@@ -164,13 +203,32 @@ def score_table(mechanisms: Mechanisms) -> HtmlTable:
 
 
 def trace_figure(trace: Trace, go: Any) -> Any:  # noqa: ANN401 - plotly ships no types
-    """Return what attention does, layer by layer: measured, predicted, simulated."""
-    names = [_layer_name(trace, layer) for layer in trace.layers]
+    """Return a waterfall: what each block adds to ln(1 - C), from the first layer to the last."""
+    steps = [
+        (f"{_layer_name(trace, layer)} {name}", name, a.log_spread, b.log_spread)
+        for layer in trace.layers
+        for name, a, b in layer.directions.steps
+    ]
     drawn = go.Figure()
-    for name, colour, dash in CURVES:
-        values = [getattr(layer.attention, f"{name}_log_change") for layer in trace.layers]
-        drawn.add_scatter(x=names, y=values, name=name, line={"color": colour, "dash": dash})
-    drawn.update_layout(title=CHANGE, xaxis_title="layer", xaxis_type="category")
+    for part, colour in COLOURS.items():
+        here = [step for step in steps if step[1] == part]
+        drawn.add_bar(
+            x=[place for place, *_ in here],
+            y=[end - start for *_, start, end in here],
+            base=[start for *_, start, _ in here],
+            name=part, marker_color=colour,
+            hovertemplate="layer %{x}: %{y:+.3f}<extra></extra>",
+        )  # fmt: skip
+    drawn.update_layout(
+        title="ln(1 − C), C the mean cosine of tokens: falls where directions gather",
+        xaxis={
+            "title": "layer and part",
+            "type": "category",
+            "categoryorder": "array",
+            "categoryarray": [place for place, *_ in steps],
+        },
+        yaxis_title="ln(1 − C)",
+    )
     return drawn
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from orbitlens.results.numbers import number_ranges
 from orbitlens.tracing.trace_result import DEFAULT_CLOSURE, LayerTrace, Trace
 
+RESAMPLED = {"words", "chunks", "itself"}  # closures that apply the layer to real tokens
 STILL = 0.005  # change of ln(1 - C) up to which a layer is said to leave directions as they are
 
 
@@ -71,18 +72,34 @@ def _spreads_and_gathers(layers: Sequence[LayerTrace]) -> str:
 
 
 def _mlps(layers: Sequence[LayerTrace]) -> str:
-    attention = sum(x.attention.measured_log_change for x in layers)
-    mlp = sum(x.mlp.measured_log_change for x in layers)
+    attention, mlp, norm = (_total(layers, part) for part in ("attention", "mlp", "norm"))
     if attention == 0:
         return ""
-    share = abs(mlp / attention)
-    if attention * mlp < 0:
+    post_norm = len(layers[0].directions.points) > 3
+    if post_norm:
         return (
-            f"; the MLPs undo {share:.0%} of it"
-            if share < 1
-            else "; the MLPs do the opposite, and more"
+            f"; squared distances change ×\u00a0{_factor(attention)} by attention, "
+            f"×\u00a0{_factor(mlp)} by the MLPs and ×\u00a0{_factor(norm)} by the norms behind "
+            f"them, over all layers"
         )
-    return f"; the MLPs add {share:.1f} times as much"
+    return (
+        f"; squared distances change ×\u00a0{_factor(attention)} by attention and "
+        f"×\u00a0{_factor(mlp)} by the MLPs over all layers, growth that the norm in front of each "
+        "block takes out again"
+    )
+
+
+def _total(layers: Sequence[LayerTrace], part: str) -> float:
+    return sum(getattr(layer, part).measured_log_change for layer in layers)
+
+
+def _factor(log_change: float) -> str:
+    """Write exp of a number, which may be too large for one.
+
+    >>> _factor(0.0), _factor(2000.0)
+    ('1', 'e^2000')
+    """
+    return f"{math.exp(log_change):.3g}" if abs(log_change) < 30 else f"e^{log_change:.0f}"
 
 
 def _named(numbers: Sequence[int]) -> str:
@@ -99,12 +116,17 @@ def prediction_sentences(trace: Trace) -> list[str]:
     where = (
         "on contexts they were not fitted on" if report.held_out else "on the fitted text itself"
     )
-    text = f"Predictions of raw distances ({report.closure}), {where}: "
+    text = f"{_kind(report.closure)} of raw distances ({report.closure}), {where}: "
     text += f"{report.sign:.0%} of signs right"
     if report.pearson is not None:
         text += f", correlation {report.pearson:.2f} over layers"
     heads = report.per_closure[report.closure].heads.pearson
     return [text + (f" and {heads:.2f} over heads." if heads is not None else ".")]
+
+
+def _kind(closure: str) -> str:
+    """Name what a closure gives: the exact layer on real tokens drawn anew predicts nothing."""
+    return "Resampled measurements" if closure in RESAMPLED else "Predictions"
 
 
 def direction_prediction_sentence(trace: Trace) -> list[str]:
@@ -145,37 +167,18 @@ def trace_summary(trace: Trace) -> str:
 
 
 def change_sentence(trace: Trace) -> str:
-    """Say what attention and the MLPs do over all layers."""
+    """Say what attention, MLPs and norms do to raw distances over all layers."""
     depth = " ".join(depth_sentences(trace.layers)).strip().removesuffix(".")
-    attention, mlp = (_factor(_total(trace, part)) for part in ("attention", "mlp"))
-    untrained = ""
-    if trace.twin is not None:
-        untrained = f" (×\u00a0{_factor(_total(trace.twin, 'attention'))} in an untrained twin)"
-    return (
-        f"{depth}; over all layers squared distances change ×\u00a0{attention} by "
-        f"attention{untrained} and ×\u00a0{mlp} by the MLPs."
-    )
-
-
-def _total(trace: Trace, part: str) -> float:
-    return sum(getattr(layer, part).measured_log_change for layer in trace.layers)
-
-
-def _factor(log_change: float) -> str:
-    """Write exp of a number, which may be too large for one.
-
-    >>> _factor(0.0), _factor(2000.0)
-    ('1', 'e^2000')
-    """
-    return f"{math.exp(log_change):.3g}" if abs(log_change) < 30 else f"e^{log_change:.0f}"
+    if trace.twin is None:
+        return f"{depth}."
+    untrained = _factor(_total(trace.twin.layers, "attention"))
+    return f"{depth} (attention of an untrained twin: ×\u00a0{untrained})."
 
 
 def agreement_sentence(trace: Trace) -> str:
     """Say how well predictions agree with measurements, with the numbers of layers and heads."""
     report = trace.agreement
-    where = (
-        "contexts the prediction was not fitted on" if report.held_out else "the fitted contexts"
-    )
+    where = "contexts that were not fitted on" if report.held_out else "the fitted contexts"
     heads = report.per_closure[report.closure].heads
     parts = []
     if report.sign is not None:
@@ -184,4 +187,5 @@ def agreement_sentence(trace: Trace) -> str:
         parts.append(f"the correlation is {report.pearson:.2f} over {len(trace.layers)} layers")
     if heads.pearson is not None:
         parts.append(f"{heads.pearson:.2f} over {heads.n} heads")
-    return f"Predicted against measured on {where}: {', '.join(parts)}."
+    kind = "Resampled" if report.closure in RESAMPLED else "Predicted"
+    return f"{kind} against measured raw distances on {where}: {', '.join(parts)}."

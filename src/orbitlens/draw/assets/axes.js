@@ -8,7 +8,7 @@ const LETTER = 6.1; // pixels, about
 const EXTENT = {
   curve: l => [l.x, [...l.y, ...(l.low ?? []), ...(l.high ?? [])]],
   band: l => [l.x, [...l.low, ...l.high]],
-  bars: l => [l.x.flatMap(v => [v - 0.6 * (l.width ?? 0.8), v + 0.6 * (l.width ?? 0.8)]), [0, ...l.y]],
+  bars: l => [l.x.flatMap(v => [v - 0.6 * (l.width ?? 0.8), v + 0.6 * (l.width ?? 0.8)]), [...(l.base ?? [0]), ...l.y]],
   points: l => [l.x, [...l.y, ...(l.low ?? []), ...(l.high ?? [])]],
   level: l => l.vertical ? [[l.at], []] : [[], [l.at]],
 };

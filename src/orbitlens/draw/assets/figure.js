@@ -32,6 +32,10 @@ export function paintPanel(box) {
   box.querySelector('svg')?.remove();
   box.prepend(drawing);
 }
+// Ring the mark that a page calls by this key; the event `choose` of a box tells which one a reader clicked.
+export function chooseMark(box, key) {
+  if (box.panel) { box.panel.chosen = key; paintPanel(box); }
+}
 export function repaintAll() { document.querySelectorAll('.plot').forEach(box => { if (box.panel) { paintPanel(box); } }); }
 
 // What lies beyond a range that was given is cut off; marks at the rim of any other stay whole.
@@ -59,6 +63,10 @@ function listen(box) {
     tip.style.left = `${Math.max(0, Math.min(box.clientWidth - tip.offsetWidth, x - tip.offsetWidth / 2))}px`;
     tip.style.top = `${below ? y + 12 : y - tip.offsetHeight - 10}px`;
   };
+  box.addEventListener('click', event => {
+    const where = box.getBoundingClientRect(), { key } = nearest(box.targets ?? [], [event.clientX - where.left, event.clientY - where.top]) ?? {};
+    if (key !== undefined) { box.dispatchEvent(new CustomEvent('choose', { detail: key, bubbles: true })); }
+  });
   box.addEventListener('pointermove', point);
   box.addEventListener('pointerdown', point);
   box.addEventListener('pointerleave', leave);

@@ -50,12 +50,12 @@ const DRAW = {
     return [area(l, frame), edge(l.low), edge(l.high)];
   },
   bars(l, frame, panel, targets) {
-    const half = (l.width ?? 0.8) / 2, base = frame.y(0);
+    const half = (l.width ?? 0.8) / 2;
     return l.x.map((x, i) => {
-      const [a, b, y] = [frame.x(x - half), frame.x(x + half), frame.y(l.y[i])];
+      const [a, b, y, base] = [frame.x(x - half), frame.x(x + half), frame.y(l.y[i]), frame.y(l.base?.[i] ?? 0)];
       const box = [a, Math.min(y, base), b, Math.max(y, base)];
-      targets.push({ column: [a, b], at: [(a + b) / 2, y], text: told(l, panel, i, l.y[i]) });
-      return svg('rect', { x: px(box[0]), y: px(box[1]), width: px(Math.max(0.5, b - a)), height: px(box[3] - box[1]),
+      targets.push({ column: [a, b], at: [(a + b) / 2, Math.min(y, base)], text: l.base ? l.texts[i] : told(l, panel, i, l.y[i]) });
+      return svg('rect', { x: px(box[0]), y: px(box[1]), width: px(Math.max(0.5, b - a)), height: px(Math.max(l.base ? 1 : 0, box[3] - box[1])),
         style: `fill:${paint(l.colours?.[i] ?? l.colour)}` });
     });
   },
@@ -68,7 +68,10 @@ const DRAW = {
       }
       made.push(l.words ? svg('text', { x: px(at[0]), y: px(at[1] + 4), 'text-anchor': 'middle', style: `fill:${colour};font-size:12px` }, l.words[i])
         : mark(l.symbols?.[i] ?? l.symbol, at, 0.6 * (l.sizes?.[i] ?? l.size ?? 6), `fill:${colour};fill-opacity:${l.opacities?.[i] ?? l.opacity ?? 0.9};stroke:var(--paper);stroke-width:.8`));
-      if (!l.silent) { targets.push({ at, text: l.texts?.[i] && l.only_texts ? l.texts[i] : told(l, panel, i, l.y[i]) }); }
+      if (l.keys?.[i] !== undefined && l.keys[i] === panel.chosen) {
+        made.push(svg('circle', { cx: px(at[0]), cy: px(at[1]), r: 8, class: 'chosen', style: 'fill:none;stroke:var(--ink);stroke-width:2' }));
+      }
+      if (!l.silent) { targets.push({ at, key: l.keys?.[i], text: l.texts?.[i] && l.only_texts ? l.texts[i] : told(l, panel, i, l.y[i]) }); }
     });
     return made;
   },

@@ -13,6 +13,7 @@ export function player(box, { last, frame, name, ms }) {
     word.textContent = name(whole);
     slider.setAttribute('aria-valuetext', name(whole));
     frame(k);
+    label();
   };
   const stop = () => { cancelAnimationFrame(playing); playing = null; label(); };
   const play = () => {
@@ -32,7 +33,7 @@ export function player(box, { last, frame, name, ms }) {
   button.addEventListener('click', () => playing !== null ? stop() : play());
   slider.addEventListener('input', () => { stop(); go(now()); });
   label();
-  return { go, now, play, calm: () => calm.matches };
+  return { go, now, play, stop, calm: () => calm.matches };
 }
 // Places between two moments.
 export const between = (frames, k) => {

@@ -6,7 +6,12 @@ export const report = JSON.parse(document.getElementById('report-data').textCont
 export function numbersBehind(columns, rows) {
   const made = element('details');
   made.append(element('summary', 'The numbers behind this chart'));
-  made.addEventListener('toggle', () => { if (made.open && !made.querySelector('table')) { made.append(tableOf(columns, rows())); } });
+  const whole = () => {
+    if (!made.querySelector('table')) { made.append(tableOf(columns, rows())); }
+    return made.querySelector('table');
+  };
+  made.addEventListener('toggle', () => { if (made.open) { whole(); } });
+  made.numbers = whole; // also for downloads
   return made;
 }
 function tableOf(columns, rows) {

@@ -1,8 +1,16 @@
 // One head in numbers, and its certificates.
 import { element } from '../../draw/assets/svg.js';
 import { numberCell } from './data.js';
+import { tracedHead, tracedLayer } from './traced.js';
 
-function readings(model, layer, head) {
+function measured(found) {
+  const traced = tracedHead(found), raw = tracedLayer(found)?.heads[found.head.head];
+  if (!traced) { return []; }
+  const predicted = Object.entries(traced.predicted).filter(([name]) => name !== 'itself').map(([name, v]) => [`ΔS predicted, “${name}”`, v]);
+  return [['ΔS measured, its share', traced.share], ['ΔS, this head alone', traced.alone], ['ΔS on the judged contexts', traced.judged], ...predicted,
+    ...(raw ? [['raw distances, ln change measured', raw.measured], ['sharpness Σp²', raw.sharpness], ['share on the first token', raw.sink]] : [])];
+}
+function weights(head) {
   const rows = [['expansion index, weights', head.expansion_index]];
   if (head.data_aware) { rows.push(['expansion index, measured covariance', head.data_aware.expansion_index]); }
   if (head.rotary) { rows.push([`expansion index, context of ${head.rotary.context}`, head.rotary.expansion_index]); }
@@ -11,12 +19,8 @@ function readings(model, layer, head) {
     ['copying score of V', head.ov_copying], ['symmetry of W', head.qk_symmetry]);
   return rows;
 }
-export function headNumbers(model, layer, head, [n, k]) {
-  const rows = readings(model, layer, head), traced = model.trace?.layers[n]?.heads[k];
-  if (traced) {
-    rows.push(['measured ln change', traced.measured], ['predicted ln change', traced.predicted],
-      ['sharpness Σp²', traced.sharpness], ['share on the first token', traced.sink]);
-  }
+export function headNumbers(found) {
+  const rows = [...measured(found), ...weights(found.head)];
   const table = element('table'), body = element('tbody');
   for (const [name, value] of rows) {
     const row = element('tr'), title = element('th', name);

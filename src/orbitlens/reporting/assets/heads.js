@@ -1,77 +1,91 @@
-// The map of heads: colours by the chosen reading, and one panel with all about the chosen head.
-import { element, show } from '../../draw/assets/svg.js';
+// The map of heads: colours by the chosen reading; a click or a key chooses a head.
+import { isNumber, show } from '../../draw/assets/svg.js';
 import { report } from './data.js';
-import { headCertificates, headNumbers } from './head_numbers.js';
-import { energyPicture, flowPicture, offsetsPicture, ratesPicture, spectrumPicture } from './head_pictures.js';
+import { choose, findHead, onChoice } from './selection.js';
+import { tracedHead } from './traced.js';
 
-const READINGS = { weights: h => h.expansion_index, data: h => h.data_aware?.expansion_index ?? null,
-  context: h => h.rotary?.expansion_index ?? null };
 const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
-const panel = document.getElementById('detail');
+const MARKS = { predicted: 'P', weights: 'W' };
+const VALUE = {
+  measured: ({ traced }) => traced?.share ?? null,
+  predicted: ({ traced }, part) => traced?.predicted[part.dataset.closure] ?? null,
+  weights: ({ head }) => head.expansion_index,
+  disagree: ({ traced }) => traced?.judged ?? null,
+};
+const ENDS = { weights: ['opposed', 'aligned'] };
 
-function paintMap(part, scan, reading) {
-  const scale = Number(part.dataset.scale);
+function disagreeing(one, part) {
+  if (!isNumber(one.traced?.judged) || Math.abs(one.traced.judged) <= Number(part.dataset.clear)) { return null; }
+  return Object.keys(MARKS).filter(name => VALUE[name](one, part) * one.traced.judged <= 0);
+}
+const signed = v => `${v > 0 ? '+' : v < 0 ? '−' : ''}${Math.abs(v).toFixed(3).replace(/^0/, '')}`;
+const written = v => !isNumber(v) ? '–' : Math.abs(v) < 0.0005 ? '0' : signed(v);
+
+function wordsOf(one, reading, value, others) {
+  if (reading === 'weights') { return `index ${show(value)}`; }
+  if (reading === 'disagree') { return others === null ? 'too small to call' : others.length ? `${others.join(' and ')} of the other sign` : 'all signs agree'; }
+  return `${reading} change of ln(1 − C) ${show(value)}${isNumber(value) ? `, ${value < 0 ? 'gathers' : 'spreads'} directions` : ''}`;
+}
+function paintMap(part, reading) {
+  const k = Number(part.dataset.model), scale = Number(reading === 'weights' ? part.dataset.weights : part.dataset.scale);
+  const counts = { clear: 0, predicted: 0, weights: 0 };
   part.querySelectorAll('.head').forEach(button => {
-    const [n, k] = button.dataset.head.split('.').map(Number);
-    const head = scan.layers[n].heads[k], value = READINGS[reading](head);
+    const found = findHead(k, button.dataset.head), one = { ...found, traced: tracedHead(found) };
+    const value = VALUE[reading](one, part), others = disagreeing(one, part), quiet = reading === 'disagree' && !others?.length;
+    if (others) { counts.clear += 1; others.forEach(name => { counts[name] += 1; }); }
     button.style.setProperty('--hue', value > 0 ? 'var(--spread)' : 'var(--gather)');
-    button.style.setProperty('--amount', `${Math.round(85 * Math.min(1, Math.abs(value ?? 0) / scale))}%`);
-    if (button.textContent) { button.textContent = value === null ? '–' : (value > 0 ? '+' : value < 0 ? '−' : '') + Math.abs(value).toFixed(2); }
-    const label = `layer ${scan.layers[n].layer}, head ${head.head}: expansion index ${show(value)}, ${head.orientation}`;
+    button.style.setProperty('--amount', `${quiet ? 0 : Math.round(85 * Math.min(1, Math.abs(value ?? 0) / scale))}%`);
+    if (part.dataset.written) {
+      button.textContent = reading !== 'disagree' ? written(value) : others === null ? '·' : others.map(name => MARKS[name]).join('') || '=';
+    }
+    const label = `layer ${found.layer.layer}, head ${found.head.head}: ${wordsOf(one, reading, value, others)}`;
     button.setAttribute('aria-label', label);
     button.title = label;
   });
+  const [low, high] = ENDS[reading] ?? ['gathers directions', 'spreads directions'], [left, right] = part.querySelectorAll('.scale span');
+  left.textContent = `${low} −${scale}`;
+  right.textContent = `+${scale} ${high}`;
+  part.querySelector('.reading').textContent = noteOf(reading, part, counts);
+}
+function noteOf(reading, part, { clear, predicted, weights }) {
+  if (reading === 'measured') { return 'Share of attention’s change of ln(1 − C); the shares of a layer’s heads add up.'; }
+  if (reading === 'predicted') { return `The same share by the closure “${part.dataset.closure}”, from statistics of other text.`; }
+  if (reading === 'weights') { return 'From the weights alone: value map aligned with the score map, or opposed to it. Not what happens to tokens.'; }
+  return `Of ${clear} heads whose measured sign is clear, the prediction (P) has the other sign in ${predicted}, the index of the weights (W) in ${weights}.`;
 }
 
-function titleOf(model, layer, head, n_shared) {
-  const start = report.models.length > 1 ? `${model.name}: layer` : 'Layer';
-  const stack = model.scan.model.stacks.length > 1 ? ` (${layer.stack})` : '';
-  const orientation = head.orientation === 'neutral' ? 'no different from chance' : `${head.orientation} maps`;
-  const shared = n_shared > 1 ? `; ${n_shared} layers share these weights` : '';
-  return `${start} ${layer.layer}, head ${head.head}${stack}: ${orientation}, ${head.regime}${shared}`;
+function startMap(part) {
+  const k = Number(part.dataset.model), checked = part.querySelector('input:checked');
+  if (part.querySelector('.head').textContent) { part.dataset.written = 'yes'; }
+  paintMap(part, checked.value);
+  part.addEventListener('change', event => { if (event.target.type === 'radio') { paintMap(part, event.target.value); } });
+  part.addEventListener('click', event => {
+    const button = event.target.closest('.head');
+    if (button) { choose(k, button.dataset.head); }
+  });
+  // Arrow keys walk over the map, as in a spreadsheet.
+  part.addEventListener('keydown', event => {
+    const button = event.target.closest('.head'), step = ARROWS[event.key];
+    if (!button || !step) { return; }
+    const rows = [...part.querySelectorAll('tbody tr')].map(row => [...row.querySelectorAll('.head')]);
+    const n = rows.findIndex(row => row.includes(button)), next = rows[n + step[0]]?.[rows[n].indexOf(button) + step[1]];
+    if (next) { event.preventDefault(); next.focus(); }
+  });
 }
-function notesOf(model, spectra, flow) {
-  const notes = [];
-  if (!flow) { notes.push(`Its flow is not simulated: ${model.missing.flows ?? 'only the most aligned and opposed heads are (--flows N)'}.`); }
-  if (spectra && !spectra.offsets.length) { notes.push(`No rotary effect by offset: this model's encoding is ${model.scan.model.position}.`); }
-  if (!spectra && model.missing.spectra) { notes.push(`No spectra: ${model.missing.spectra}`); }
-  return notes.map(text => element('p', text, 'note'));
-}
-function openHead(k, place) {
-  document.querySelectorAll('.heads').forEach(part => part.querySelectorAll('.head').forEach(b =>
-    b.setAttribute('aria-pressed', String(part.dataset.model === String(k) && b.dataset.head === place))));
-  const model = report.models[k], at = place.split('.').map(Number), layer = model.scan.layers[at[0]], head = layer.heads[at[1]];
-  const own = model.weights_of[layer.stack][layer.layer], here = f => f.stack === layer.stack && f.layer === own && f.head === head.head;
-  const spectra = model.spectra.find(here), flow = model.flows.find(here), moving = flow ? flowPicture(flow) : null, pictures = [];
-  if (spectra) { pictures.push(ratesPicture(spectra), spectrumPicture(spectra)); }
-  if (spectra?.offsets.length) { pictures.push(offsetsPicture(spectra)); }
-  if (head.rotary?.energy.length > 1) { pictures.push(energyPicture(head)); }
-  const box = element('div'), grid = element('div', undefined, 'pictures');
-  grid.append(...pictures.map(one => one.made), ...notesOf(model, spectra, flow));
-  box.append(element('h4', titleOf(model, layer, head, model.weights_of[layer.stack].filter(v => v === own).length)),
-    headNumbers(model, layer, head, at), ...(moving ? [moving.made] : []), headCertificates(model, head), grid);
-  panel.replaceChildren(box);
-  [...pictures, ...(moving ? [moving] : [])].forEach(one => one.draw());
-}
-
 export function startMaps() {
   const maps = [...document.querySelectorAll('.heads')];
-  maps.forEach(part => {
-    const k = Number(part.dataset.model), { scan } = report.models[k];
-    paintMap(part, scan, 'weights');
-    part.addEventListener('change', event => { if (event.target.type === 'radio') { paintMap(part, scan, event.target.value); } });
-    part.addEventListener('click', event => {
-      const button = event.target.closest('.head');
-      if (button) { openHead(k, button.dataset.head); }
-    });
-    // Arrow keys walk over the map, as in a spreadsheet.
-    part.addEventListener('keydown', event => {
-      const button = event.target.closest('.head');
-      if (!button || !ARROWS[event.key]) { return; }
-      const [n, h] = button.dataset.head.split('.').map(Number), [down, right] = ARROWS[event.key];
-      const next = part.querySelector(`[data-head="${n + down}.${h + right}"]`);
-      if (next) { event.preventDefault(); next.focus(); }
-    });
+  maps.forEach(startMap);
+  onChoice(({ k, key }) => maps.forEach(part => part.querySelectorAll('.head').forEach(button =>
+    button.setAttribute('aria-pressed', String(Number(part.dataset.model) === k && button.dataset.head === key)))));
+  return maps.length ? { k: Number(maps[0].dataset.model), key: maps[0].dataset.open } : null;
+}
+// The layer that orbits show is marked in the map.
+export function markLayer(k, layer) {
+  document.querySelectorAll(`.heads[data-model="${k}"] tbody tr`).forEach(row => row.classList.toggle('now', row === rowOf(row.parentNode, k, layer)));
+}
+function rowOf(body, k, layer) {
+  return [...body.rows].find(row => {
+    const found = findHead(k, row.querySelector('.head')?.dataset.head);
+    return found && found.layer.layer === layer && found.layer.stack === report.models[k].orbits?.stack;
   });
-  if (maps.length) { openHead(Number(maps[0].dataset.model), maps[0].dataset.open); }
 }

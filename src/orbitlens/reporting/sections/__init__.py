@@ -1,34 +1,41 @@
 """The sections of a report, in the order of the page: one file each."""
 
-from orbitlens.reporting.sections import agreement, depth, heads, orbits, order, slices, trust
-from orbitlens.reporting.sections.overview import overview_section
+from orbitlens.reporting.sections import (
+    agreement,
+    depth,
+    heads,
+    orbits,
+    order,
+    slices,
+    story,
+    trust,
+)
 from orbitlens.reporting.sections.section import Section
 
+STORY = Section(
+    key="story", title="The story", term="direction", body=story.story_section,
+    lead="What the model does to the directions of tokens.", charts=orbits.charts,
+)  # fmt: skip
 SECTIONS = (
     Section(
-        key="words", title="In words", term="orbit", body=overview_section,
-        lead="What the numbers below say, by fixed rules.",
-    ),
-    Section(
-        key="heads", title="Map of heads", term="index", body=heads.heads_section,
-        lead="Value maps aligned with their score maps, and opposed to them. Choose a head.",
+        key="heads", title="Map of heads", term="index",
+        lead="What each head does to directions.",
         tables=heads.tables, pictures=heads.pictures, columns=1,
     ),
     Section(
-        key="depth", title="Through depth", term="controls", body=depth.depth_section,
-        lead="What was measured while the model ran, beside its controls.",
+        key="orbits", title="Orbits", term="orbit", lead="Where real tokens go.",
+        tables=orbits.tables, pictures=orbits.pictures, columns=2,
+    ),
+    Section(
+        key="depth", title="Through depth", term="change", body=depth.depth_section,
+        lead="What attention, MLPs and norms do to directions, layer by layer.",
         charts=depth.charts, tables=depth.tables,
     ),
     Section(
-        key="agreement", title="Predicted · simulated · measured", term="closure",
+        key="agreement", title="Predicted against measured", term="closure",
         body=agreement.agreement_section,
         lead="How well weights and statistics predict what attention does.",
         charts=agreement.charts, tables=agreement.tables, columns=2,
-    ),
-    Section(
-        key="orbits", title="Orbits", term="orbit", body=orbits.orbits_section,
-        lead="Where real tokens go. Play it, or drag through depth.",
-        charts=orbits.charts, tables=orbits.tables, pictures=orbits.pictures, columns=2,
     ),
     Section(
         key="order", title="Sense of order", term="order", body=order.order_section,
@@ -39,6 +46,10 @@ SECTIONS = (
         key="slices", title="Slices", term="slice", body=slices.slices_section,
         lead="Whether the state above a token still stands for it.",
         charts=slices.charts, tables=slices.tables, columns=2,
+    ),
+    Section(
+        key="words", title="In words", term="direction", body=story.words_section,
+        lead="What the numbers say, by fixed rules.",
     ),
     Section(
         key="trust", title="How sure are we", term="check", body=trust.trust_section,

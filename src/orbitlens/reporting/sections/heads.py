@@ -1,151 +1,201 @@
 """Map of heads: a grid of buttons, one a head; the page's script shows all about the chosen one."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from orbitlens.draw.figure import Heat, Panel
 from orbitlens.draw.page import esc
 from orbitlens.reporting.chart import PageChart, layer_name
 from orbitlens.reporting.data import ModelReport
+from orbitlens.reporting.head_effects import (
+    HeadEffect,
+    direction_word,
+    head_effects,
+)
 from orbitlens.reporting.markup import Row, Table, absent, behind, number, table
 from orbitlens.reporting.sections.section import Place
-from orbitlens.scanning.scan_result import HeadScan, LayerScan, Scan
+from orbitlens.tracing.reports import CLEAR
+from orbitlens.tracing.trace_result import DEFAULT_CLOSURE
 
-SCALES = (0.1, 0.25, 0.5, 1.0)  # ends of the colour scale of heads
+SCALES = (
+    0.01,
+    0.02,
+    0.03,
+    0.05,
+    0.08,
+    0.12,
+    0.2,
+    0.3,
+    0.5,
+    1.0,
+)  # ends of the colour scales of heads
 MOST_WRITTEN = 16  # heads a layer beyond which buttons have no room for a number
-READINGS = {"weights": "weights alone", "data": "weights and measured covariance"}
+READINGS = ("measured", "predicted", "weights", "disagree")
+MARKS = {"predicted": "P", "weights": "W"}  # of a reading with the other sign
 
 
 def heads_section(model: ModelReport, place: Place) -> str:
-    """Return the map: a grid of buttons, and a switch between readings of the index."""
-    scan = model.scan
-    if scan is None:
+    """Return the map: a grid of buttons, and a switch between readings."""
+    effects = head_effects(model)
+    if not effects:
         return absent(model.why("scan"))
+    readings = READINGS if any(one.traced for one in effects) else ("weights",)
     choices = "".join(
         f'<label><input type="radio" name="reading-{place.k}" value="{name}"'
-        f"{' checked' if name == 'weights' else ''}> {esc(text)}</label>"
-        for name, text in _readings(scan).items()
+        f"{' checked' if k == 0 else ''}> {name}</label>"
+        for k, name in enumerate(readings)
     )
+    scales = f'data-scale="{place.scale:g}" data-weights="{place.weights_scale:g}"'
     return (
-        f'<div class="heads" data-model="{place.k}" data-open="{_strongest(scan)}" '
-        f'data-scale="{place.scale:g}">'
-        f'<fieldset class="choices"><legend>Expansion index from</legend>{choices}</fieldset>'
-        f"{_grid(scan, place.scale)}"
-        f'<p class="scale" aria-hidden="true"><span>opposed −{place.scale:g}</span><i></i>'
-        f"<span>+{place.scale:g} aligned</span></p></div>"
+        f'<div class="heads" data-model="{place.k}" data-open="{esc(_strongest(effects))}" '
+        f'data-closure="{esc(DEFAULT_CLOSURE)}" data-clear="{CLEAR:g}" {scales}>'
+        f'<div class="title"><h4>What each head does to directions</h4>'
+        f'<fieldset class="choices switch"><legend>Reading</legend>{choices}</fieldset></div>'
+        f"{_grid(model, effects, place)}"
+        '<p class="scale" aria-hidden="true"><span></span><i></i><span></span></p>'
+        '<p class="reading note" aria-live="polite"></p></div>'
         + behind(table(every_head(model)), "All heads as a table")
     )
 
 
-def _readings(scan: Scan) -> dict[str, str]:
-    first = scan.layers[0].heads[0]
-    readings = {"weights": READINGS["weights"]}
-    if first.data_aware is not None:
-        readings["data"] = READINGS["data"]
-    if first.rotary is not None:
-        readings["context"] = f"weights in a context of {first.rotary.context}"
-    return readings
+def _strongest(effects: Sequence[HeadEffect]) -> str:
+    """Return the head that does most, by its measured share or else by its index."""
+
+    def size(one: HeadEffect) -> float:
+        return abs(one.head.expansion_index if one.measured is None else one.measured)
+
+    return max(effects, key=size).key
 
 
-def _strongest(scan: Scan) -> str:
-    pairs = [(n, head) for n, layer in enumerate(scan.layers) for head in layer.heads]
-    n, head = max(pairs, key=lambda pair: abs(pair[1].expansion_index))
-    return f"{n}.{head.head}"
-
-
-def _grid(scan: Scan, scale: float) -> str:
+def _grid(model: ModelReport, effects: Sequence[HeadEffect], place: Place) -> str:
+    scan = model.scan
+    assert scan is not None
     widest = max(len(layer.heads) for layer in scan.layers)
-    rows = []
-    for n, layer in enumerate(scan.layers):
-        cells = "".join(_button(n, layer, head, (widest, scale)) for head in layer.heads)
-        rows.append(f'<tr><th scope="row">{esc(layer_name(scan.model, layer))}</th>{cells}</tr>')
+    by_layer: dict[str, list[HeadEffect]] = {}
+    for one in effects:
+        by_layer.setdefault(layer_name(scan.model, one.layer), []).append(one)
+    rows = "".join(
+        f'<tr><th scope="row">{esc(name)}</th>'
+        f"{''.join(_button(one, widest <= MOST_WRITTEN, place) for one in heads)}</tr>"
+        for name, heads in by_layer.items()
+    )
     head = "".join(f'<th scope="col">{h}</th>' for h in range(widest))
     return (
-        '<div class="scroll"><table class="grid"><caption>Layers downwards, heads across</caption>'
-        f"<thead><tr><td></td>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+        f'<div class="scroll map" style="--rows:{len(by_layer)}"><table class="grid">'
+        "<caption>Layers downwards, heads across</caption>"
+        f"<thead><tr><td></td>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
 
 
-def _button(n: int, layer: LayerScan, head: HeadScan, size: tuple[int, float]) -> str:
-    widest, scale = size
-    value = head.expansion_index
-    label = (
-        f"layer {layer.layer}, head {head.head}: expansion index {number(value, sign=True)}, "
-        f"{head.orientation.value}"
+def _button(one: HeadEffect, written: bool, place: Place) -> str:
+    traced = one.measured is not None
+    value = one.measured if one.measured is not None else one.head.expansion_index
+    scale = place.scale if traced else place.weights_scale
+    text = (
+        f"{direction_word(value)}, change of ln(1 − C) {number(value, sign=True)}"
+        if traced
+        else f"{one.head.orientation.value}, index {number(value, sign=True)}"
     )
-    text = f"{value:+.2f}".replace("-", "−") if widest <= MOST_WRITTEN else ""
+    label = f"layer {one.layer.layer}, head {one.head.head}: {text}"
     amount = round(85 * min(1.0, abs(value) / scale))
     return (
-        f'<td><button type="button" class="head" data-head="{n}.{head.head}" '
-        f'data-v="{value!r}" style="--hue:var(--{"spread" if value > 0 else "gather"});'
-        f'--amount:{amount}%" aria-label="{esc(label)}">{text}</button></td>'
+        f'<td><button type="button" class="head" data-head="{esc(one.key)}" data-v="{value!r}" '
+        f'style="--hue:var(--{"spread" if value > 0 else "gather"});--amount:{amount}%" '
+        f'aria-label="{esc(label)}">{short(value) if written else ""}</button></td>'
     )
+
+
+def short(value: float) -> str:
+    """Write a value into a small button.
+
+    >>> short(-0.0213), short(0.0004), short(0.123)
+    ('−.021', '0', '+.123')
+    """
+    text = f"{value:+.3f}".replace("-", "−").replace("0.", ".", 1)
+    return "0" if text.strip("+−.0") == "" else text
 
 
 # --- colours -----------------------------------------------------------------------------------
 
 
-def colour_scale(models: Sequence[ModelReport]) -> float:
+def colour_scale(models: Sequence[ModelReport], *, weights: bool = False) -> float:
     """Return the end of the colour scale that all maps of a report share."""
-    return nice_end(abs(v) for m in models if m.scan is not None for v in _indices(m.scan))
+    values = [
+        value
+        for model in models
+        for one in head_effects(model)
+        for value in ((one.head.expansion_index,) if weights else (one.measured,))
+    ]
+    return nice_end(abs(value) for value in values if value is not None)
 
 
 def nice_end(sizes: Iterable[float]) -> float:
-    """Return the end of a colour scale for indices of given sizes.
+    """Return the end of a colour scale for values of given sizes.
 
-    >>> nice_end([0.02, 0.3])
-    0.5
+    >>> nice_end([0.02, 0.04])
+    0.05
     """
     largest = max(sizes, default=SCALES[-1])
     return next(end for end in SCALES if largest <= end or end == SCALES[-1])
-
-
-def _indices(scan: Scan) -> Iterator[float]:
-    for _, head in scan.heads():
-        yield from (r.expansion_index for r in (head, head.data_aware, head.rotary) if r)
 
 
 # --- picture and tables ------------------------------------------------------------------------
 
 
 def pictures(model: ModelReport) -> list[PageChart]:
-    """Return the map as a table of colours, for a picture."""
-    scan = model.scan
-    if scan is None:
+    """Return the map as a table of colours, for a picture: measured, or read from weights."""
+    effects = head_effects(model)
+    if not effects:
         return []
-    widest = max(len(layer.heads) for layer in scan.layers)
-    end = nice_end(abs(head.expansion_index) for _, head in scan.heads())
+    assert model.scan is not None
+    traced = any(one.traced for one in effects)
+    widest = max(len(layer.heads) for layer in model.scan.layers)
+    rows: dict[str, list[float | None]] = {}
+    for one in effects:
+        value = one.measured if traced else one.head.expansion_index
+        rows.setdefault(layer_name(model.scan.model, one.layer), []).append(value)
+    end = nice_end(abs(v) for row in rows.values() for v in row if v is not None)
     heat = Heat(
-        values=[
-            [h.expansion_index for h in layer.heads] + [None] * (widest - len(layer.heads))
-            for layer in scan.layers
-        ],
+        values=[row + [None] * (widest - len(row)) for row in rows.values()],
         x_names=[str(k) for k in range(widest)],
-        y_names=[layer_name(scan.model, layer) for layer in scan.layers],
+        y_names=list(rows),
         limits=(-end, end),
         colours="signed",
-        bar="expansion index",
+        bar="change of ln(1 − C)" if traced else "expansion index",
     )
-    title = "Expansion index: blue opposed, orange aligned maps"
+    title = (
+        "Measured: blue gathers directions, orange spreads them"
+        if traced
+        else "Weights: blue is opposed, orange aligned"
+    )
     panel = Panel(layers=[heat], title=title, x_label="head", y_label="layer")
     return [PageChart(kind="heads", title=title, panel=panel, table=every_head(model))]
 
 
 def every_head(model: ModelReport) -> Table:
     """Return all heads with their readings."""
-    assert model.scan is not None
+    effects = head_effects(model)
     rows: list[Row] = []
-    for layer, head in model.scan.heads():
-        aware, turned = head.data_aware, head.rotary
+    for one in effects:
+        head, traced = one.head, one.traced
         held = [c.name for c in head.certificates if c.holds]
+        others = [
+            reading.expansion_index if reading else None
+            for reading in (head.data_aware, head.rotary)
+        ]
         rows.append([
-            f"{layer.stack} {layer.layer}.{head.head}", head.expansion_index,
-            aware.expansion_index if aware else None, turned.expansion_index if turned else None,
-            head.orientation.value, head.alignment_sigmas, head.regime.value, head.rates.min,
-            head.rates.max, head.ov_abscissa, ", ".join(held) or "none",
+            f"{one.layer.stack} {one.layer.layer}.{head.head}", direction_word(one.measured),
+            one.measured, one.predicted, traced.judged if traced else None,
+            traced.alone if traced else None, " and ".join(one.disagrees) or "–",
+            head.expansion_index, *others, head.orientation.value, head.alignment_sigmas,
+            head.regime.value, head.rates.min, head.rates.max, head.ov_abscissa,
+            ", ".join(held) or "none",
         ])  # fmt: skip
-    columns = ("head", "index", "with covariance", "in context", "maps", "sigmas", "regime",
+    columns = ("head", "directions", "measured ΔS", "predicted ΔS", "ΔS on other text", "ΔS alone",
+               "other sign", "index", "with covariance", "in context", "maps", "sigmas", "regime",
                "smallest rate", "largest rate", "Re λ max of V", "held")  # fmt: skip
-    return Table(name="heads", caption="Every head", columns=columns, rows=rows)
+    caption = "Every head: change of S = ln(1 − C) by it; then what its weights say"
+    keys = tuple(one.key for one in effects)
+    return Table(name="heads", caption=caption, columns=columns, rows=rows, heads=keys)
 
 
 def tables(model: ModelReport) -> list[Table]:

@@ -1,6 +1,7 @@
 """Orbits: where real tokens go, depth by depth; the page's script moves and turns them."""
 
 import math
+from collections.abc import Sequence
 
 from orbitlens.draw.figure import GREY, Curve, Panel, Points
 from orbitlens.draw.page import esc
@@ -12,6 +13,7 @@ from orbitlens.reporting.sections.section import Place
 YAW, PITCH = 0.6, 0.35  # of the first look in three dimensions, radians
 FIRST, MIDDLE, LAST = (11, 79, 138), (138, 143, 160), (227, 154, 0)  # colours of places
 ORDINALS = ("first", "second", "third")
+VIEWS = {"shared": "polar", "2": "2-D", "3": "3-D"}
 
 
 def orbits_section(model: ModelReport, place: Place) -> str:
@@ -19,15 +21,20 @@ def orbits_section(model: ModelReport, place: Place) -> str:
     if model.orbits is None:
         return absent(model.why("orbits", "model"))
     k = place.k
-    choices = (
-        '<fieldset class="choices"><legend>Show</legend>'
-        f'<label><input type="radio" name="view-{k}" value="2" checked> 2-D</label>'
-        f'<label><input type="radio" name="view-{k}" value="3"> 3-D, drag to turn</label>'
-        '<label><input type="checkbox" name="words"> tokens as text</label></fieldset>'
-        '<p class="scale place" aria-hidden="true"><span>first token</span><i></i>'
-        "<span>last token</span></p>"
+    views = "".join(
+        f'<label><input type="radio" name="view-{k}" value="{value}"'
+        f"{' checked' if value == 'shared' else ''}> {text}</label>"
+        for value, text in VIEWS.items()
     )
-    return f'<div class="orbits" data-model="{k}">{choices}{place.charts["orbits"]}</div>'
+    choices = (
+        '<div class="title"><h4>Orbits of real tokens</h4>'
+        f'<fieldset class="choices switch"><legend>View</legend>{views}</fieldset></div>'
+    )
+    below = (
+        '<p class="scale place"><span>first token</span><i></i><span>last token</span>'
+        '<label><input type="checkbox" name="words"> tokens as text</label></p>'
+    )
+    return f'<div class="orbits" data-model="{k}">{choices}{place.charts["orbits"]}{below}</div>'
 
 
 def player(path: Orbits) -> str:
@@ -41,15 +48,38 @@ def player(path: Orbits) -> str:
 
 
 def charts(model: ModelReport) -> list[PageChart]:
-    """Return the tokens in two dimensions, where they end."""
-    return [] if model.orbits is None else [_chart(model.orbits, 2)]
+    """Return the tokens around the direction that they share, where they end."""
+    return [] if model.orbits is None else [_shared_chart(model.orbits)]
+
+
+def _shared_chart(path: Orbits) -> PageChart:
+    left = f" {path.n_left_out} tokens are left out." if path.n_left_out else ""
+    title = (
+        f"Directions of {len(path.tokens)} tokens of one context. Centre: the direction that they "
+        f"share; rings: cosine with it.{left}"
+    )
+    spots = [polar(*pair) for pair in zip(path.shared[-1], path.bearings[-1], strict=True)]
+    panel = Panel(layers=[_points(path, spots)], title=title, bare=True, square=True)
+    return PageChart(
+        kind="orbits", title=title, panel=panel, table=places(path), shape="round", shared=False
+    )
+
+
+def polar(cosine: float, bearing: float) -> tuple[float, float]:
+    """Return a token's place around the shared direction: its squared distance is 1 - cosine.
+
+    >>> polar(0.75, 0.0)
+    (0.5, 0.0)
+    """
+    away = math.sqrt(max(0.0, 1 - cosine))
+    return away * math.cos(bearing), away * math.sin(bearing)
 
 
 def pictures(model: ModelReport) -> list[PageChart]:
-    """Return the tokens in two dimensions, and in three as first seen."""
+    """Return the tokens around what they share, and in two principal directions."""
     if model.orbits is None:
         return []
-    return [_chart(model.orbits, 2), _chart(model.orbits, 3)]
+    return [_shared_chart(model.orbits), _chart(model.orbits, 2)]
 
 
 def _chart(path: Orbits, view: int) -> PageChart:
@@ -104,7 +134,10 @@ def _ways(path: Orbits, view: int) -> Curve:
 
 
 def _ends(path: Orbits, view: int) -> Points:
-    spots = [_seen(point, view) for point in path.positions[-1]]
+    return _points(path, [_seen(point, view) for point in path.positions[-1]])
+
+
+def _points(path: Orbits, spots: Sequence[tuple[float, float]]) -> Points:
     last = max(1, len(spots) - 1)
     return Points(
         x=[x for x, _ in spots],
@@ -128,13 +161,14 @@ def _shade(share: float) -> str:
 def places(path: Orbits) -> Table:
     """Return where each token is at each depth."""
     rows: list[Row] = [
-        [f"{n} {token!r}", depth, *path.positions[d][n]]
+        [f"{n} {token!r}", depth, path.shared[d][n], *polar(path.shared[d][n], path.bearings[d][n]),
+         *path.positions[d][n]]
         for n, token in enumerate(path.tokens)
         for d, depth in enumerate(path.depths)
-    ]
-    columns = ("token", "depth", *ORDINALS)
-    return Table(name="orbits", caption="Tokens in the three directions in which they vary most",
-                 columns=columns, rows=rows)  # fmt: skip
+    ]  # fmt: skip
+    columns = ("token", "depth", "cosine with the shared direction", "across", "up", *ORDINALS)
+    caption = "Tokens around the direction they share, and in their three principal directions"
+    return Table(name="orbits", caption=caption, columns=columns, rows=rows)
 
 
 def tables(model: ModelReport) -> list[Table]:

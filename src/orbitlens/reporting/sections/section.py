@@ -14,7 +14,8 @@ class Place:
 
     k: int  # the number of the model in the report
     charts: Mapping[str, str]  # HTML of its charts, by their keys
-    scale: float  # end of the colour scale that all maps of heads share
+    scale: float  # end of the colour scale that all maps of heads share, of what they do
+    weights_scale: float  # the same, of the index read from weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +26,7 @@ class Section:
     title: str
     lead: str  # what it shows, in a sentence
     term: str  # the definition that its lead links to
-    body: Callable[[ModelReport, Place], str]
+    body: Callable[[ModelReport, Place], str] | None = None  # None: inside another, or export only
     charts: Callable[[ModelReport], Sequence[PageChart]] = lambda model: ()
     tables: Callable[[ModelReport], Sequence[Table]] = lambda model: ()  # for CSV files
     columns: int = 3  # of the section's picture
