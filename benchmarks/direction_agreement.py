@@ -38,7 +38,18 @@ CHOSEN = {
 GOALS = {"heads": 0.9, "signs": 0.95, "layers": 0.9, "error": 1 / 3, "weights_only_signs": 0.75}
 SEEDS = (0, 1, 2)  # of the chosen ones; the others are drawn once
 CONTEXT, N_TOKENS = 128, 2048
-FROZEN_TOKENS = 1536
+# For the frozen run of models of reactions: none of those in agreement.py.
+NEW_REACTIONS = """
+CCC(=O)O.OC>>CCC(=O)OC|CC(C)O.CC(=O)Cl>>CC(=O)OC(C)C|c1ccccc1.ClCl>>Clc1ccccc1|CC=C.BrBr>>CC(Br)CBr
+O=C1CCCCC1.[BH4-]>>OC1CCCCC1|CCC=O.NC>>CCC=NC|Oc1ccccc1.CC(=O)Cl>>CC(=O)Oc1ccccc1|CC#N.O>>CC(N)=O
+NCCN.CC(=O)Cl>>CC(=O)NCCN|CC(=O)NC.O>>CC(=O)O.NC|Ic1ccccc1.OB(O)C=C>>C=Cc1ccccc1|CCS.CI>>CCSC
+Brc1ccncc1.OB(O)c1ccccc1>>c1ccc(-c2ccncc2)cc1|CC(C)=C.O>>CC(C)(C)O|OCCCl.[OH-]>>C1CO1|C1CO1.N>>NCCO
+CC(=O)CC(C)=O.CI>>CC(=O)C(C)C(C)=O|N#Cc1ccccc1.O>>NC(=O)c1ccccc1|CC(O)C.O=[Cr]>>CC(C)=O
+Nc1ccccc1.O=Cc1ccccc1>>C(=Nc1ccccc1)c1ccccc1|CCN.ClS(=O)(=O)C>>CCNS(C)(=O)=O
+Clc1ccc([N+](=O)[O-])cc1.[OH-]>>Oc1ccc([N+](=O)[O-])cc1|C=CC=C.C=CC=O>>O=CC1CC=CCC1
+CCOC(=O)CC(=O)OCC.BrCC>>CCOC(=O)C(CC)C(=O)OCC|CCBr.c1ccccc1>>CCc1ccccc1
+"""
+FROZEN_TOKENS = 1024  # as many as a trace keeps
 
 
 def text_batches(model, given, n_tokens):
@@ -62,6 +73,14 @@ def shakespeare(model, data):
     return *halves, "Shakespeare, judged on its other half"
 
 
+def frozen_case(given):
+    name, folder = given.split("=", 1)
+    if not name.startswith("rxn"):
+        return name, folder, shakespeare
+    case = reaction_case(Path(folder), listed=NEW_REACTIONS)
+    return name, folder, lambda *_: (case.fit, case.judge, case.what)
+
+
 def at_hand(models, data):
     for name in zoo_names():
         yield name, name, wikipedia
@@ -83,7 +102,7 @@ def at_hand(models, data):
 
 def row(name, folder, texts, data, *, frozen):
     started = time.process_time()
-    model = load(folder, allow_pickle=True)
+    model = load(folder, allow_pickle=True).running
     fit, judge, what = texts(model, data)
     collector = Collector(model, n_kept=FROZEN_TOKENS if frozen else N_TOKENS)
     collector.run(fit, judge)
@@ -198,7 +217,7 @@ def main():
     rows = {one["model"]: one for one in stored["rows"]}
     data = args.folders[-1]
     if args.frozen:
-        cases = [(*given.split("=", 1), shakespeare) for given in args.frozen]
+        cases = [frozen_case(given) for given in args.frozen]
     else:
         cases = list(at_hand(args.folders[0], data))
     for name, folder, texts in cases:
