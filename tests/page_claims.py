@@ -102,7 +102,7 @@ def contradictions(page):
         falls = [_by_part(rows) for rows in read.rows("waterfall", model)]
         if not falls:
             continue
-        headlines = read.said("story", model, "headline")
+        headlines = [x[3] for x in read.lines if x[1] == model and x[2].startswith("headline")]
         words = " ".join(read.said("words", model, "li"))
         wrong += [] if len(headlines) == len(falls) else ["a stack without a headline"]
         for text, fall in zip(headlines, falls, strict=False):

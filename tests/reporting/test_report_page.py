@@ -221,7 +221,7 @@ def test_orbits_play_once_by_themselves_and_move_with_the_slider(visit, page_fil
     wanted = [polar(*pair)[0] for pair in zip(orbits.shared[-1], orbits.bearings[-1], strict=True)]
     assert _drawn_tokens(one) == pytest.approx(wanted, abs=1e-12)
     told = part.locator("output").inner_text()
-    assert told == f"{orbits.depths[-1]}, C {orbits.cosine[-1]:.2f} here".replace("-", "−")
+    assert told == f"{orbits.depths[-1]}: C {orbits.cosine[-1]:.2f} in this context"
     part.locator("button").first.click()
     one.wait("document.querySelector('.orbits button').textContent === 'Pause'")
     one.wait("document.querySelector('.orbits button').textContent === 'Replay'")

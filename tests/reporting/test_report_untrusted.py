@@ -1,14 +1,13 @@
-"""`report --data` of a file by a stranger: refused with our error, or shown as text; nothing runs."""
+"""`report --data` of a stranger's file: refused with our error, or shown as text; nothing runs."""
 
 import copy
 import json
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
-from json_places import leaves, replaced
+from json_places import changed, places, value_at
 from orbitlens.draw.page import lifted_styles, whole_page
 from orbitlens.errors import ResultError
 from orbitlens.reporting.report import Report
@@ -40,25 +39,29 @@ def is_inert(page):
 
 @pytest.fixture(scope="module")
 def small(report_data):
-    """Return the data of one model, with one of each kind of row."""
-    model = report_data.models[0]
-    short = replace(
-        model,
-        flows=model.flows[:1],
-        spectra=model.spectra[:1],
-        trace=replace(model.trace, layers=model.trace.layers[:1], twin=None),
-        shuffled=None,
-        bands={},
-        scan=replace(model.scan, layers=model.scan.layers[:1]),
-        weights_of={name: numbers[:1] for name, numbers in model.weights_of.items()},
-    )
-    return json.loads(json.dumps(replace(report_data, models=(short,)).to_json()))
+    """Return the data of one model with one layer, and three of each other kind of row."""
+    data = json.loads(json.dumps(report_data.to_json()))
+    data["models"] = data["models"][:1]
+    model = cut(data["models"][0])
+    model |= {"shuffled": None, "bands": {}, "clauses": data["models"][0]["clauses"]}
+    model["trace"]["twin"] = None
+    return {**data, "models": [model]}
+
+
+def cut(data, name=""):
+    """Return data with all lists short."""
+    if isinstance(data, dict):
+        return {key: cut(item, key) for key, item in data.items()}
+    if isinstance(data, list):
+        return [cut(item) for item in data[: 1 if name == "layers" else 3]]
+    return data
 
 
 def kinds_of_places(data, wanted):
     """Return one place of each kind: those that differ in more than their numbers in a list."""
     kinds = {}
-    for place, value in leaves(data):
+    for place in places(data):
+        value = value_at(data, place)
         if isinstance(value, wanted) and not isinstance(value, bool) and place[0] not in IGNORED:
             kinds.setdefault(tuple("*" if isinstance(k, int) else k for k in place), place)
     return list(kinds.values())
@@ -66,26 +69,26 @@ def kinds_of_places(data, wanted):
 
 def test_a_number_that_is_markup_is_refused_or_never_read(small):
     whole = Report.from_json(small).html
-    places = kinds_of_places(small, (int, float))
-    assert len(places) > 200
+    asked = kinds_of_places(small, (int, float))
+    assert len(asked) > 200
     read = []
-    for place in places:
+    for place in asked:
         try:
-            page = Report.from_json(replaced(small, place, ATTACK)).html
+            page = Report.from_json(changed(small, place, ATTACK)).html
         except ResultError:
             read.append(place)
             continue
         assert page == whole, place  # a field that is written for readers and derived again
-    assert len(read) > 0.8 * len(places)
+    assert len(read) > 0.8 * len(asked)
 
 
 def test_a_text_that_is_markup_is_refused_or_shown_as_text(small):
-    places = kinds_of_places(small, str)
-    assert len(places) > 50
+    asked = kinds_of_places(small, str)
+    assert len(asked) > 50
     shown = 0
-    for place in places:
+    for place in asked:
         try:
-            page = Report.from_json(replaced(small, place, ATTACK)).html
+            page = Report.from_json(changed(small, place, ATTACK)).html
         except ResultError:
             continue
         assert is_inert(page), place
@@ -103,7 +106,7 @@ def all_hostile(small):
     """Return the data with every text that is not refused replaced at once, names included."""
     data = copy.deepcopy(small)
     for place in kinds_of_places(small, str):
-        hostile = replaced(data, place, ATTACK)
+        hostile = changed(data, place, ATTACK)
         try:
             Report.from_json(hostile)
         except ResultError:

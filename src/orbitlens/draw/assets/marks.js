@@ -66,7 +66,7 @@ const DRAW = {
       if (l.low?.length) {
         made.push(svg('line', { x1: px(at[0]), x2: px(at[0]), y1: px(frame.y(l.low[i])), y2: px(frame.y(l.high[i])), style: `stroke:${colour};stroke-width:1.4` }));
       }
-      made.push(l.words ? svg('text', { x: px(at[0]), y: px(at[1] + 4), 'text-anchor': 'middle', style: `fill:${colour};font-size:12px` }, l.words[i])
+      made.push(l.words ? svg('text', { x: px(at[0]), y: px(at[1] + 4), 'text-anchor': 'middle', style: `fill:${colour};font-size:12px;paint-order:stroke;stroke:var(--paper);stroke-width:3px` }, l.words[i])
         : mark(l.symbols?.[i] ?? l.symbol, at, 0.6 * (l.sizes?.[i] ?? l.size ?? 6), `fill:${colour};fill-opacity:${l.opacities?.[i] ?? l.opacity ?? 0.9};stroke:var(--paper);stroke-width:.8`));
       if (l.keys?.[i] !== undefined && l.keys[i] === panel.chosen) {
         made.push(svg('circle', { cx: px(at[0]), cy: px(at[1]), r: 8, class: 'chosen', style: 'fill:none;stroke:var(--ink);stroke-width:2' }));

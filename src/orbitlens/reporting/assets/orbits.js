@@ -8,7 +8,7 @@ import { trails } from './head_pictures.js';
 import { markLayer } from './heads.js';
 import { findHead, onChoice } from './selection.js';
 
-const TRAIL = 2; // depths behind a token
+const TRAILS = { shared: 1, 2: 3, 3: 3 }; // depths behind a token, by view
 const STEPS = { ArrowLeft: [-0.15, 0], ArrowRight: [0.15, 0], ArrowUp: [0, -0.15], ArrowDown: [0, 0.15] };
 const ORDINALS = ['first', 'second', 'third'], RINGS = [0.9, 0.75, 0.5, 0.25, 0, -0.5];
 const few = (text, most) => text.length > most ? `${text.slice(0, most - 1)}…` : text;
@@ -29,18 +29,18 @@ function turned([x, y, z], { view, yaw, pitch }) {
 function layersOf(orbits, state) {
   const places = state.places, n = orbits.tokens.length, now = between(places, state.k).map(p => turned(p, state)), depth = Math.round(state.k);
   const depths = now.map(p => p[2]), low = Math.min(...depths), span = Math.max(...depths) - low, base = n <= 40 ? 9 : 7.5;
-  const ways = { kind: 'curve', ...trails(places, now, state.k, TRAIL, p => turned(p, state)), colour: '#636A75', width: 1, opacity: 0.3, silent: true };
+  const ways = { kind: 'curve', ...trails(places, now, state.k, TRAILS[state.view], p => turned(p, state)), colour: '#636A75', width: 1, opacity: 0.3, silent: true };
   const tokens = { kind: 'points', x: now.map(p => p[0]), y: now.map(p => p[1]), colours: orbits.tokens.map((_, i) => shade(i / Math.max(1, n - 1))),
     sizes: depths.map(d => state.view === '3' ? base * (0.6 + 0.6 * (span > 0 ? (d - low) / span : 0.5)) : base), opacity: 1,
     texts: orbits.tokens.map((t, i) => `${i}: “${t}”\ncosine with the shared direction ${show(orbits.shared[depth][i])}`), only_texts: true,
     ...(state.words ? { words: orbits.tokens.map(t => few(t.trim() || '␣', 14)) } : {}) };
-  return [...(state.view === 'shared' ? rings(state) : []), ways, tokens, ...(state.view === '3' ? axesOf(orbits, state) : [])];
+  const [lines, names] = state.view === 'shared' ? rings(state) : [[], []];
+  return [...lines, ways, tokens, ...names, ...(state.view === '3' ? axesOf(orbits, state) : [])];
 }
 function rings({ reach }) {
   const round = Array.from({ length: 73 }, (_, i) => i * Math.PI / 36), kept = RINGS.filter(c => away(c) <= 1.02 * reach);
-  return kept.flatMap(c => [
-    { kind: 'curve', x: round.map(a => away(c) * Math.cos(a)), y: round.map(a => away(c) * Math.sin(a)), colour: '#8A8F98', width: 1, opacity: 0.45, dotted: true, silent: true },
-    { kind: 'points', x: [0], y: [away(c)], words: [c === kept[0] ? `cosine ${c}` : String(c).replace('-', '−')], colour: '#636A75', silent: true }]);
+  return [kept.map(c => ({ kind: 'curve', x: round.map(a => away(c) * Math.cos(a)), y: round.map(a => away(c) * Math.sin(a)), colour: '#8A8F98', width: 1, opacity: 0.45, dotted: true, silent: true })),
+    kept.map(c => ({ kind: 'points', x: [0], y: [away(c)], words: [c === kept[0] ? `cosine ${c}` : String(c).replace('-', '−')], colour: '#636A75', silent: true }))];
 }
 function axesOf(orbits, state) {
   const r = 0.8 * state.reach;
@@ -66,7 +66,7 @@ function startOrbits(part, playing) {
   const state = { view: 'shared', k: last, yaw: 0.6, pitch: 0.35, words: false, polar: polar(orbits) };
   const move = () => moveLayers(plot, layersOf(orbits, state));
   drawPanel(plot, panelOf(orbits, state));
-  const named = d => `${orbits.depths[d]}, C ${orbits.cosine[d].toFixed(2).replace('-', '−')} here`;
+  const named = d => `${orbits.depths[d]}: C ${orbits.cosine[d].toFixed(2).replace('-', '−')} in this context`;
   const frame = d => { state.k = d; move(); markLayer(k, layerAt(orbits, Math.round(d))); };
   const controls = player(part.querySelector('.player'), { last, frame, name: named, ms: 900 });
   controls.go(last);

@@ -3,12 +3,13 @@
 from orbitlens.draw.page import esc
 from orbitlens.reporting.answers import Answer, three_answers
 from orbitlens.reporting.data import ModelReport
-from orbitlens.reporting.markup import absent, items, note, number
+from orbitlens.reporting.markup import absent, items, note
 from orbitlens.reporting.motion import headline, layers_sentence, motions
 from orbitlens.reporting.sections.heads import heads_section
 from orbitlens.reporting.sections.orbits import orbits_section
 from orbitlens.reporting.sections.section import Place
 
+LONG = 86  # characters of a headline beyond which its letters are smaller
 CLOSER = "Closer and apart: by the mean squared distance between directions."
 
 
@@ -31,7 +32,8 @@ def _headline(model: ModelReport) -> str:
     several = len(whole) > 1
     said = {one.stack: headline(one, several=several) for one in whole}
     lines = "".join(
-        f'<p class="headline" data-stack="{esc(stack)}">{esc(text)}</p>'
+        f'<p class="headline{" long" if len(text) > LONG else ""}" data-stack="{esc(stack)}">'
+        f"{esc(text)}</p>"
         for stack, text in said.items()
     )
     detail = f"{layers_sentence(whole[-1])} {CLOSER}"
@@ -88,7 +90,7 @@ def _ruler(one: Answer) -> str:
         f'style="--at:{100 * min(max(value, 0.0), 1.0):.1f}%"></i>'
         for name, value in one.numbers.items()
     )
-    told = items((f"{name} {number(round(value, 2))}" for name, value in one.numbers.items()), "r")
+    told = items((f"{name} {value:.2f}" for name, value in one.numbers.items()), "r")
     return f'<div class="ruler" aria-hidden="true">{marks}</div>{told}'
 
 
