@@ -192,3 +192,17 @@ def read_settings(file: Path, why: str, largest: int = LARGEST_CONFIG) -> dict[s
     if not isinstance(value, dict):
         raise CheckpointError(f"{file}: holds a {type(value).__name__}, expected an object.")
     return value
+
+
+def beside_weights(folder: Path, name: str) -> Path | None:
+    """Return a small file of a model's folder, or None where there is none.
+
+    Raises:
+        CheckpointError: its name or link leads out of the folder, or it is too large to be read.
+    """
+    file = _inside(folder, name)
+    if not file.exists():
+        return None
+    if file.stat().st_size > LARGEST_JSON:
+        raise CheckpointError(f"{file}: {file.stat().st_size} bytes are too many for such a file.")
+    return file

@@ -145,7 +145,12 @@ def _separable(settings: Settings) -> list[str]:
 
 
 def _feed(feed: Feed, config: Any) -> Feed:  # noqa: ANN401
-    encodings = {"rotary": Encoding.ROTARY, "alibi": Encoding.ALIBI, "t5": Encoding.T5_BIAS}
+    encodings = {
+        "none": Encoding.NONE,
+        "rotary": Encoding.ROTARY,
+        "alibi": Encoding.ALIBI,
+        "t5": Encoding.T5_BIAS,
+    }
     feed = replace(
         feed,
         encoding=encodings.get(config.position, Encoding.ABSOLUTE),
