@@ -1,7 +1,7 @@
 """What a checkpoint may ask for: sizes of files, counts of layers and heads, and where files lie.
 
-Enters: paths and numbers from untrusted files. Leaves: nothing, or a `CheckpointError`. Together the
-bounds make memory and time of opening and scanning a checkpoint a multiple of its bytes on disk
+Enters: paths and numbers from untrusted files. Leaves: nothing, or a `CheckpointError`. Together
+the bounds make memory and time of opening and scanning a checkpoint a multiple of its bytes on disk
 (docs/promises.md gives the multiples, tests/checkpoint/test_bounds.py measures them). Each is
 several times what the largest published models need.
 """
@@ -11,7 +11,9 @@ from pathlib import Path
 from orbitlens.errors import CheckpointError
 
 LARGEST_CONFIG = 4_000_000  # bytes; 21,000 names of classes make one of a million
-LARGEST_INDEX = 32_000_000  # bytes; the 92,000 tensors of a mixture of 256 experts make nine million
+LARGEST_INDEX = (
+    32_000_000  # bytes; the 92,000 tensors of a mixture of 256 experts make nine million
+)
 LARGEST_SIDE_FILE = 64_000_000  # bytes of tokenizers and the like; 262,000 tokens make 35 million
 MOST_CONTAINERS = 100_000  # objects and lists in a config or an index
 DEEPEST = 1024  # layers

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
 from orbitlens.draw.script import bundle
+from orbitlens.errors import printable
 
 POLICY = (
     "default-src 'none'; img-src data: blob:; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
@@ -22,7 +23,7 @@ def esc(value: object) -> str:
     >>> esc("</script>")
     '&lt;/script&gt;'
     """
-    return html.escape(str(value), quote=True)
+    return html.escape(printable(str(value)), quote=True)
 
 
 def script_json(data: object) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orbitlens.errors import InputError
+from orbitlens.errors import InputError, printable
 from orbitlens.reporting.options import ReportOptions
 from orbitlens.running.batches import batches_of, limits_for
 from orbitlens.running.images import ImageFile, image_shape, patch_side
@@ -95,7 +95,8 @@ class Material:
         ids = batch["input_ids"][0].tolist() if "input_ids" in batch else []
         if tokenizer is None:
             return [str(k) for k in ids]
-        return [str(tokenizer.decode([k])) or str(tokenizer.convert_ids_to_tokens(k)) for k in ids]
+        names = [tokenizer.decode([k]) or tokenizer.convert_ids_to_tokens(k) for k in ids]
+        return [printable(str(name)) for name in names]
 
 
 def _patch_names(config: Any) -> list[str]:  # noqa: ANN401 - a config of transformers
