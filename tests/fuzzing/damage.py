@@ -1,4 +1,4 @@
-"""Ways to damage a file: bytes, JSON data, numbers. Each takes a `random.Random` and a whole one."""
+"""Ways to damage a file: bytes, JSON data, numbers. Each takes a whole one and a `Random`."""
 
 import copy
 import json

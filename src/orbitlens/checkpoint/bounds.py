@@ -1,7 +1,7 @@
 """What a checkpoint may ask for: sizes of files, counts of layers and heads, and where files lie.
 
-Enters: paths and numbers from untrusted files. Leaves: nothing, or a `CheckpointError`. Together the
-bounds make memory and time of opening and scanning a checkpoint a multiple of its bytes on disk
+Enters: paths and numbers from untrusted files. Leaves: nothing, or a `CheckpointError`. Together
+the bounds make memory and time of opening and scanning a checkpoint a multiple of its bytes on disk
 (docs/promises.md gives the multiples, tests/checkpoint/test_bounds.py measures them). Each is
 several times what the largest published models need.
 """

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from orbitlens.errors import InputError
-from orbitlens.files import write_whole
+from orbitlens.files import read_json, write_whole
 from orbitlens.flows.agreement import FlowAgreement, agreement_of
 from orbitlens.flows.integrate import IntegrateOptions, integrate_flow
 from orbitlens.flows.outcome import Fate, fate, log_sizes
@@ -22,6 +22,7 @@ from orbitlens.flows.prediction import predict
 from orbitlens.flows.setup import Setup, build
 
 SWEPT = {f.name: f.type for f in fields(Setup) if f.type in (int, float) and f.name != "seed"}
+LARGEST_CELL = 100_000  # bytes of a cell's file
 VERSION = 3  # of the cells' files; another version is computed anew
 
 
@@ -179,10 +180,11 @@ def _succeeded(future: Future[dict[str, float]]) -> bool:
 def _read(file: Path) -> dict[str, float] | None:
     """Return a cell's numbers; None where there is no cell yet, or something damaged it."""
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
+        data = read_json(file, LARGEST_CELL)
     except (OSError, ValueError):
         return None
-    return data if isinstance(data, dict) and set(data) == MEASURED else None
+    is_whole = isinstance(data, dict) and set(data) == MEASURED
+    return data if is_whole and all(type(v) in {int, float} for v in data.values()) else None
 
 
 def _write(file: Path, data: dict[str, float]) -> None:

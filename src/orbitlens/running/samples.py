@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orbitlens.errors import InputError
+from orbitlens.errors import InputError, printable
 from orbitlens.running.images import patch_side, patches_of_images, square_side
 from orbitlens.running.inputs import (
     Inputs,
@@ -178,7 +178,7 @@ def _text_ids(model: Model, inputs: Inputs) -> list[int]:
 def _added(model: Model, ids: list[int]) -> tuple[str, ...]:
     if not ids or model.tokenizer is None:
         return ()
-    names = ", ".join(map(str, model.tokenizer.convert_ids_to_tokens(ids)))
+    names = printable(", ".join(map(str, model.tokenizer.convert_ids_to_tokens(ids))))
     return (
         f"the tokenizer adds {names}; these stay where they are, and only the text's tokens are "
         "permuted",
