@@ -39,9 +39,9 @@ def reading_rows(audit: Audit) -> Iterator[dict[str, object]]:
         ("shuffle within windows", audit.windows),
         ("shuffle of n-grams", audit.ngrams),
     ):
-        for one in readings:
-            more = {"size": one.size, "low": one.low, "high": one.high}
-            yield _row(quantity, own, one.mean, unit) | more
+        for sized in readings:
+            more = {"size": sized.size, "low": sized.low, "high": sized.high}
+            yield _row(quantity, own, sized.mean, unit) | more
     for place in audit.positions:
         more = {"position": place.position}
         yield _row("swap of neighbours", own, place.mean, unit) | more

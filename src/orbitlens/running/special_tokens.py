@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orbitlens.checkpoint.load import beside_weights
+from orbitlens.checkpoint.bounds import beside_weights
 from orbitlens.errors import CheckpointError
 from orbitlens.running.inputs import vocabulary_size
 from orbitlens.running.model import Model

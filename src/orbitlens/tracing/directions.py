@@ -183,8 +183,8 @@ class PathSums:
         self.n_tokens += lengths.numel()
         self.before.add(start)
         self.after.add(start + step)
-        for cosines, sums in zip(_each_alone(start, pieces), self.alone, strict=True):
-            sums.cosines += cosines
+        for alone, sums in zip(_each_alone(start, pieces), self.alone, strict=True):
+            sums.cosines += alone
             sums.n_pairs += lengths.numel() * (start.shape[1] - 1)
         for k in range(start.shape[0]):
             cosines, slopes = _along_path(start[k], step[k], pieces[:, k])
