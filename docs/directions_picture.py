@@ -15,7 +15,7 @@ import orbitlens as ol
 from orbitlens.theory.clouds import mean_cosine, mean_squared_distance
 
 MODEL = "orbit-nano-none"
-WIDTH, HEIGHT, GAP = 470, 344, 12
+WIDTH, HEIGHT, GAP = 400, 340, 10
 STYLE = """
 svg { --paper: #ffffff; --card: #f7f8fa; --line: #dfe3e8; --ink: #22262e; --muted: #5c6470;
   --blue: #0072b2; --orange: #c24e00; --faint: #aab1bc; }
@@ -97,25 +97,25 @@ def _signed(value: float) -> str:
 
 def raw_panel(change: Change) -> list[str]:
     """Draw tokens as arrows in the plane, before and after."""
-    unit, origin = 74.0, (150.0, 222.0)
+    unit, origin = 74.0, (128.0, 222.0)
     parts = [
         _text(18, 30, "Raw distances grow …", "title"),
         _text(18, 50, "seven tokens, one layer of a head with W = V = I", "muted"),
-        f'<path d="M30 {origin[1]}H440M{origin[0]} 66V300" class="axis"/>',
+        f'<path d="M24 {origin[1]}H376M{origin[0]} 66V300" class="axis"/>',
     ]
     for old, new in zip(change.before.tolist(), change.after.tolist(), strict=True):
         places = [(origin[0] + unit * x, origin[1] - unit * y) for x, y in (old, new)]
         parts += [_arrow(*places[1], "new", origin), _arrow(*places[0], "old", origin)]
     said = f'squared distance <tspan class="orange value">× {change.raw:.2f}</tspan>'
-    return [*parts, _text(18, 326, said), _text(452, 326, "○ before   ● after", "muted", "end")]
+    return [*parts, _text(18, 326, said), _text(382, 326, "○ before   ● after", "muted", "end")]
 
 
 def direction_panel(change: Change) -> list[str]:
     """Draw the same tokens on the circle: what a norm leaves of them."""
-    radius, centre = 96.0, (235.0, 178.0)
+    radius, centre = 98.0, (200.0, 180.0)
     parts = [
         _text(18, 30, "… while directions gather", "title"),
-        _text(18, 50, "the same tokens as the next layer sees them, behind its norm", "muted"),
+        _text(18, 50, "the same tokens, as the next layer sees them", "muted"),
         f'<circle cx="{centre[0]}" cy="{centre[1]}" r="{radius}" class="axis"/>',
     ]
     for old, new in zip(change.before.tolist(), change.after.tolist(), strict=True):
@@ -141,17 +141,17 @@ def _cosines(change: Change) -> str:
 
 def massive_panel(change: Change) -> list[str]:
     """Draw a cloud that closes in beside one token too long for the page."""
-    unit, origin = 76.0, (112.0, 192.0)
+    unit, origin = 74.0, (100.0, 190.0)
     parts = [
-        _text(18, 30, "A massive token hides what the others do", "title"),
+        _text(18, 30, "A massive token hides the others", "title"),
         _text(18, 50, "the seven close in; an eighth, 30 times as long, stays", "muted"),
     ]
     pairs = list(zip(change.before.tolist(), change.after.tolist(), strict=True))
     for old, new in pairs[:-1]:
         places = [(origin[0] + unit * x, origin[1] - unit * y) for x, y in (old, new)]
         parts += [_arrow(*places[1], "new", origin), _arrow(*places[0], "old", origin)]
-    far = (origin[0] + 292, origin[1] + 292 * 9 / 30)
-    middle = (origin[0] + 210, origin[1] + 210 * 9 / 30)
+    far = (origin[0] + 250, origin[1] + 250 * 9 / 30)
+    middle = (origin[0] + 176, origin[1] + 176 * 9 / 30)
     parts += [
         f'<path d="M{origin[0]} {origin[1]}L{middle[0]:.1f} {middle[1]:.1f}" class="new"/>',
         f'<path d="M{middle[0] - 2:.1f} {middle[1] - 9:.1f}l-8 16m16 -14l-8 16" class="new"/>',
@@ -160,8 +160,11 @@ def massive_panel(change: Change) -> list[str]:
         f'<circle cx="{far[0]:.1f}" cy="{far[1]:.1f}" r="7" class="dot"/>',
         _text(far[0] + 4, far[1] - 16, "× 30", "muted", "middle"),
     ]
-    said = f'squared distance <tspan class="orange value">× {change.raw:.2f}</tspan>; '
-    return [*parts, _text(18, 326, said + _cosines(change).removeprefix("mean "))]
+    said = (
+        f'squared distance <tspan class="orange value">× {change.raw:.2f}</tspan>, '
+        f'<tspan class="blue value">ΔS = {_signed(change.log_change)}</tspan>'
+    )
+    return [*parts, _text(18, 326, said)]
 
 
 def bars_panel(name: str) -> list[str]:
@@ -170,7 +173,7 @@ def bars_panel(name: str) -> list[str]:
     table = trace.to_pandas()
     rows = table[table["part"] == "attention"]
     assert (rows["log_change"] * rows["raw_log_change"] < 0).any(), "the title says so"
-    top, zero, scale = 92.0, 268.0, 96.0
+    top, zero, scale = 92.0, 232.0, 82.0
     pitch = 204 / len(rows)
     parts = [
         _text(18, 30, "Measured: the two can disagree in sign", "title"),
@@ -196,8 +199,8 @@ def bars_panel(name: str) -> list[str]:
             words = _text(zero + length + side, y + offset + 12, _signed(value), "muted", anchor)
             parts.append(words)
     legend = (
-        '<tspan class="orange value">■</tspan> Δ ln of squared distance   '
-        '<tspan class="blue value">■</tspan> ΔS = Δ ln(1 − C), of directions'
+        '<tspan class="orange value">■</tspan> Δ ln of squared distance '
+        '<tspan class="blue value" dx="14">■</tspan> ΔS, of directions'
     )
     return [*parts, _text(18, 326, legend)]
 

@@ -50,7 +50,7 @@ def scan_view(scan: Scan, console: Console) -> Iterator[RenderableType]:
             yield _effect_map(layers, console)
         yield _index_map(layers, console)
     if scan.text is not None:
-        yield _effect_table(scan)
+        yield Padding(_effect_table(scan), (0, 0, 1, 0))
     yield _certificate_table(scan)
     if scan.flags:
         yield Padding(_notes(scan.flags), (1, 0, 0, 0))
@@ -214,7 +214,7 @@ def _effect_table(scan: Scan) -> FittedTable:
         text_column("maps", wraps=False),
     ]
     which = f"the {len(rows)} strongest of {len(heads)}" if len(rows) < len(heads) else "all"
-    title = f"{which} heads on text; ΔS: change of ln(1 − C), C the mean cosine of tokens"
+    title = f"{which} heads on text; ΔS: change of ln(1 − C), C the mean cosine"
     return FittedTable(columns, rows, title)
 
 
