@@ -14,7 +14,7 @@ from orbitlens.running.capture import LayerStates
 from orbitlens.running.model import load
 from orbitlens.tracing.api import trace
 from orbitlens.tracing.attention_shares import AttentionShares
-from orbitlens.tracing.direction_closures import DIRECTION_CLOSURES, Ground, steps_path
+from orbitlens.tracing.direction_closures import DIRECTION_CLOSURES, ClosureGround, steps_path
 from orbitlens.tracing.drawn_contexts import drawn_directions, exact_steps
 from orbitlens.tracing.forecast import (
     FORECASTS,
@@ -22,15 +22,16 @@ from orbitlens.tracing.forecast import (
     id_weights,
     measured_directions,
     ordinary_ids,
+    text_free_inputs,
     weights_only_forecast,
 )
 from orbitlens.tracing.gaussian_scores import GaussianScores
+from orbitlens.tracing.gaussian_steps import point_statistics
 from orbitlens.tracing.heads import seen_tokens
 from orbitlens.tracing.options import TraceOptions
 from orbitlens.tracing.position_points import PositionPoints
 from orbitlens.tracing.replay import attention_drift
 from orbitlens.tracing.tally import LayerTally
-from orbitlens.tracing.tilted_steps import point_statistics
 from orbitlens.tracing.trace_result import DEFAULT_CLOSURE
 from tiny_models import CASES, build
 
@@ -197,12 +198,12 @@ def test_positions_that_differ_by_chance_alone_are_no_points(generator):
 
 def test_the_default_is_a_prediction_and_resampling_is_called_that():
     grounds = {name: closure.ground for name, closure in DIRECTION_CLOSURES.items()}
-    assert grounds[DEFAULT_CLOSURE] is Ground.CLOSED_FORM
-    assert grounds["words"] is grounds["chunks"] is Ground.RESAMPLED
-    assert grounds["itself"] is Ground.CEILING
+    assert grounds[DEFAULT_CLOSURE] is ClosureGround.CLOSED_FORM
+    assert grounds["words"] is grounds["chunks"] is ClosureGround.RESAMPLED
+    assert grounds["itself"] is ClosureGround.CEILING
     options = TraceOptions()
     for name in options.direction_closures:
-        assert grounds[name] in {Ground.CLOSED_FORM, Ground.SAMPLED}
+        assert grounds[name] in {ClosureGround.CLOSED_FORM, ClosureGround.SAMPLED}
     assert "chunks" not in options.closures
 
 
@@ -251,6 +252,18 @@ def test_a_model_of_images_has_no_forecast(model_folder):
     model = load(model_folder("vit"))
     rng = torch.Generator().manual_seed(0)
     assert weights_only_forecast(model, "embedding", limits=forecast_limits(), generator=rng) == {}
+
+
+def test_a_trace_without_text_says_so_and_takes_no_unknown_law(model_folder):
+    model = load(model_folder("llama-grouped"))
+    inputs = text_free_inputs(model, "embedding-zipf", max_tokens=96, context=12)
+    traced = trace(model, inputs, options=QUICK)
+    assert traced.n_tokens == 96
+    assert "no text was used: ids were drawn from the vocabulary (embedding-zipf)" in traced.flags
+    with pytest.raises(InputError, match="no law 'dice' of tokens; expected embedding"):
+        text_free_inputs(model, "dice")
+    with pytest.raises(InputError, match="no vocabulary to draw tokens from"):
+        text_free_inputs(load(model_folder("vit")), "embedding")
 
 
 def test_a_trace_has_closures_forecasts_and_the_ceiling(model_folder):
