@@ -130,7 +130,7 @@ def row(case):
     model = load(case.folder)
     whole = TraceOptions(closures=CLOSURES, max_tokens=10**9)
     found = trace(model, case.judge, fit=case.fit, options=whole)
-    quick = replace(whole, closures=("chunks",), n_kept=256, flow_steps=1)
+    quick = replace(whole, closures=("points",), n_kept=256, flow_steps=1)
     controls = {"untrained twin": measured(trace(model.twin(), case.judge, options=quick))}
     if case.control is not None:
         controls["shuffled tokens"] = measured(trace(model, case.control, options=quick))

@@ -14,7 +14,7 @@ from orbitlens.running.capture import LayerStates
 from orbitlens.running.model import load
 from orbitlens.tracing.api import trace
 from orbitlens.tracing.attention_shares import AttentionShares
-from orbitlens.tracing.direction_closures import DIRECTION_CLOSURES, Ground, steps_path
+from orbitlens.tracing.direction_closures import DIRECTION_CLOSURES, ClosureGround, steps_path
 from orbitlens.tracing.drawn_contexts import drawn_directions, exact_steps
 from orbitlens.tracing.forecast import (
     FORECASTS,
@@ -22,14 +22,16 @@ from orbitlens.tracing.forecast import (
     id_weights,
     measured_directions,
     ordinary_ids,
+    text_free_inputs,
     weights_only_forecast,
 )
 from orbitlens.tracing.gaussian_scores import GaussianScores
+from orbitlens.tracing.gaussian_steps import point_statistics
+from orbitlens.tracing.heads import seen_tokens
 from orbitlens.tracing.options import TraceOptions
 from orbitlens.tracing.position_points import PositionPoints
 from orbitlens.tracing.replay import attention_drift
 from orbitlens.tracing.tally import LayerTally
-from orbitlens.tracing.tilted_steps import point_statistics
 from orbitlens.tracing.trace_result import DEFAULT_CLOSURE
 from tiny_models import CASES, build
 
@@ -131,26 +133,24 @@ def test_shares_are_exact_for_heads_that_look_at_one_sink(layer_of, generator):
 
 
 def test_drawn_gaussian_tokens_do_as_gaussian_tokens_do(layer_of, generator):
-    tally = tally_of(sharpened(layer_of("bert"), 30.0), clouds(generator, count=8, n=64))
-    exact = truth(tally)
-    drawn = predicted(tally, "gaussian")
-    assert drawn.change == pytest.approx(exact.change, rel=0.15)
-    assert drawn.shares == pytest.approx(exact.shares, abs=0.15 * abs(exact.change))
+    tally = tally_of(sharpened(layer_of("bert"), 0.3), clouds(generator, count=12, n=64))
+    exact, drawn = truth(tally), predicted(tally, "gaussian")
+    assert drawn.change == pytest.approx(exact.change, rel=0.2)
+    assert drawn.shares == pytest.approx(exact.shares, abs=0.2 * abs(exact.change))
     assert predicted(tally, "gaussian", seed=1).shares != drawn.shares
 
 
-@pytest.mark.parametrize("name", ["covariance", "frozen", "frozen-points", "three-points"])
+@pytest.mark.parametrize("name", ["mean", "covariance", "frozen", "frozen-points", "three-points"])
 def test_closed_forms_approach_gaussian_tokens_of_small_scores(layer_of, generator, name):
-    tally = tally_of(sharpened(layer_of("bert"), 5.0), clouds(generator, count=4, n=128))
-    exact = truth(tally)
-    assert predicted(tally, name).change == pytest.approx(exact.change, rel=0.1)
+    tally = tally_of(sharpened(layer_of("bert"), 0.02), clouds(generator, count=4, n=128))
+    assert predicted(tally, name).change == pytest.approx(truth(tally).change, rel=0.1)
 
 
 def test_freezing_matters_where_attention_is_sharp(layer_of, generator):
-    tally = tally_of(sharpened(layer_of("bert"), 400.0), clouds(generator, count=4, n=64))
+    tally = tally_of(sharpened(layer_of("bert"), 5.0), clouds(generator, count=4, n=64, shift=1.0))
     exact = truth(tally).change
     errors = {n: abs(predicted(tally, n).change - exact) for n in ("covariance", "frozen")}
-    assert errors["frozen"] < errors["covariance"]
+    assert errors["frozen"] < 0.6 * errors["covariance"]
 
 
 def test_a_token_that_only_sees_itself_takes_up_its_own_value(layer_of, generator):
@@ -171,10 +171,8 @@ def test_a_token_that_only_sees_itself_takes_up_its_own_value(layer_of, generato
 def test_shares_of_attention_add_up_to_one(layer_of, generator):
     for name in ("bert", "gpt2"):
         layer = layer_of(name)
-        shares = AttentionShares.of(layer, layer.normalise(clouds(generator)))
+        shares = AttentionShares.of(layer, seen_tokens(layer, clouds(generator)))
         total = shares.first + shares.last + shares.itself + shares.rest
-        if name == "bert":
-            total[:, -1] += 0  # the last token is itself
         assert torch.allclose(total, torch.ones_like(total), atol=1e-12)
 
 
@@ -185,7 +183,7 @@ def test_only_points_keep_a_token_that_never_changes(layer_of, generator):
     for points in (True, False):
         drawn = drawn_directions(tally, generator, points=points)
         cosine = torch.cosine_similarity(drawn[:, 0], contexts[:, 0], dim=-1)
-        assert bool((cosine > 0.999).all()) is points
+        assert bool((cosine > 0.95).all()) is points
 
 
 def test_positions_that_differ_by_chance_alone_are_no_points(generator):
@@ -200,12 +198,12 @@ def test_positions_that_differ_by_chance_alone_are_no_points(generator):
 
 def test_the_default_is_a_prediction_and_resampling_is_called_that():
     grounds = {name: closure.ground for name, closure in DIRECTION_CLOSURES.items()}
-    assert grounds[DEFAULT_CLOSURE] is Ground.CLOSED_FORM
-    assert grounds["words"] is grounds["chunks"] is Ground.RESAMPLED
-    assert grounds["itself"] is Ground.CEILING
+    assert grounds[DEFAULT_CLOSURE] is ClosureGround.CLOSED_FORM
+    assert grounds["words"] is grounds["chunks"] is ClosureGround.RESAMPLED
+    assert grounds["itself"] is ClosureGround.CEILING
     options = TraceOptions()
     for name in options.direction_closures:
-        assert grounds[name] in {Ground.CLOSED_FORM, Ground.SAMPLED}
+        assert grounds[name] in {ClosureGround.CLOSED_FORM, ClosureGround.SAMPLED}
     assert "chunks" not in options.closures
 
 
@@ -254,6 +252,18 @@ def test_a_model_of_images_has_no_forecast(model_folder):
     model = load(model_folder("vit"))
     rng = torch.Generator().manual_seed(0)
     assert weights_only_forecast(model, "embedding", limits=forecast_limits(), generator=rng) == {}
+
+
+def test_a_trace_without_text_says_so_and_takes_no_unknown_law(model_folder):
+    model = load(model_folder("llama-grouped"))
+    inputs = text_free_inputs(model, "embedding-zipf", max_tokens=96, context=12)
+    traced = trace(model, inputs, options=QUICK)
+    assert traced.n_tokens == 96
+    assert "no text was used: ids were drawn from the vocabulary (embedding-zipf)" in traced.flags
+    with pytest.raises(InputError, match="no law 'dice' of tokens; expected embedding"):
+        text_free_inputs(model, "dice")
+    with pytest.raises(InputError, match="no vocabulary to draw tokens from"):
+        text_free_inputs(load(model_folder("vit")), "embedding")
 
 
 def test_a_trace_has_closures_forecasts_and_the_ceiling(model_folder):

@@ -20,6 +20,9 @@ from orbitlens.errors import InputError
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from orbitlens.running.inputs import Inputs
+    from orbitlens.running.model import Model
+    from orbitlens.tracing.options import TraceOptions
     from orbitlens.tracing.trace_result import Trace
 
 
@@ -33,6 +36,12 @@ def command(
     fit_text: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Fit predictions on this text, judge them on --text."),
+    ] = None,
+    text_free: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LAW", help="No text: draw ids by the law embedding or embedding-zipf."
+        ),
     ] = None,
     max_tokens: Annotated[int, typer.Option(metavar="N", help="Stop after N tokens.")] = 20_000,
     context: Annotated[
@@ -81,6 +90,8 @@ def command(
         seed=seed,
     )
     opened = load(model, allow_pickle=allow_pickle)
+    if text_free is not None:
+        given = _drawn(opened, text_free, options, given=given)
     with progress_bar("tracing") as report:
         result, covariances = trace_and_covariances(
             opened, given, fit=fit_text, options=options, progress=report
@@ -91,6 +102,21 @@ def command(
 
     written = () if save is None else (f"covariances and trace.json written to {save}",)
     show(result, trace_view, json_file=json_file, written=written)
+
+
+def _drawn(opened: "Model", law: str, options: "TraceOptions", *, given: object) -> "Inputs":
+    from orbitlens.tracing.forecast import text_free_inputs
+
+    if given is not None:
+        raise InputError("--text-free draws its own tokens: give no text, ids or images with it.")
+    return text_free_inputs(
+        opened.running,
+        law,
+        max_tokens=options.max_tokens,
+        context=options.context,
+        batch=options.batch,
+        seed=options.seed,
+    )
 
 
 def _save(result: "Trace", covariances: "dict[str, Tensor]", folder: Path) -> None:

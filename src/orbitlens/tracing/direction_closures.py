@@ -17,14 +17,14 @@ from torch import Tensor
 from orbitlens.tracing.attention_shares import even_steps, share_steps, three_point_steps
 from orbitlens.tracing.directions import PathSums
 from orbitlens.tracing.drawn_contexts import drawn_directions, exact_steps
+from orbitlens.tracing.gaussian_steps import tilted_steps
 from orbitlens.tracing.surrogates import SURROGATES
 from orbitlens.tracing.tally import LayerTally
-from orbitlens.tracing.tilted_steps import tilted_steps
 
 Predict = Callable[[LayerTally, torch.Generator], PathSums]
 
 
-class Ground(StrEnum):
+class ClosureGround(StrEnum):
     """What a closure stands on."""
 
     CLOSED_FORM = "closed form"
@@ -38,7 +38,7 @@ class DirectionClosure:
     """One closure: what it works out, and what it knows beside the weights."""
 
     predict: Predict
-    ground: Ground
+    ground: ClosureGround
     knows: str  # of the text that it is fitted on
 
 
@@ -77,60 +77,60 @@ def _measured(tally: LayerTally, generator: torch.Generator) -> PathSums:
 DIRECTION_CLOSURES: dict[str, DirectionClosure] = {
     "mean": DirectionClosure(
         predict=_mean,
-        ground=Ground.CLOSED_FORM,
+        ground=ClosureGround.CLOSED_FORM,
         knows="the mean token (T8: uniform attention)",
     ),
     "shares": DirectionClosure(
         predict=_shares,
-        ground=Ground.CLOSED_FORM,
+        ground=ClosureGround.CLOSED_FORM,
         knows="the mean token; how much a head looks at the first token and at itself (without a "
         "causal mask: at the last too), by position",
     ),
     "three-points": DirectionClosure(
         predict=_three_points,
-        ground=Ground.CLOSED_FORM,
+        ground=ClosureGround.CLOSED_FORM,
         knows="the same shares; of the rest the mean as attention weighs it, how concentrated "
         "attention is on it, and how far tokens share their targets",
     ),
     "covariance": DirectionClosure(
         predict=partial(_tilted, freezes=False, points=False),
-        ground=Ground.CLOSED_FORM,
+        ground=ClosureGround.CLOSED_FORM,
         knows="mean and covariance (T6: infinitely many Gaussian tokens); attention is predicted",
     ),
     "frozen": DirectionClosure(
         predict=partial(_tilted, freezes=True, points=False),
-        ground=Ground.CLOSED_FORM,
+        ground=ClosureGround.CLOSED_FORM,
         knows="mean and covariance (T7: softmax freezes on the best of n); attention is predicted",
     ),
     "frozen-points": DirectionClosure(
         predict=partial(_tilted, freezes=True, points=True),
-        ground=Ground.CLOSED_FORM,
+        ground=ClosureGround.CLOSED_FORM,
         knows="a mean and a size at each position, the covariance of content, and the token itself "
         "(T7 with positions as points); attention is predicted",
     ),
     "gaussian": DirectionClosure(
         predict=partial(_drawn, points=False),
-        ground=Ground.SAMPLED,
+        ground=ClosureGround.SAMPLED,
         knows="mean and covariance of directions, and lengths; attention is predicted",
     ),
     "points": DirectionClosure(
         predict=partial(_drawn, points=True),
-        ground=Ground.SAMPLED,
+        ground=ClosureGround.SAMPLED,
         knows="a mean direction, a size and lengths at each position, and the covariance of "
         "content; attention is predicted",
     ),
     "words": DirectionClosure(
         predict=partial(_resampled, kind="words"),
-        ground=Ground.RESAMPLED,
+        ground=ClosureGround.RESAMPLED,
         knows="the states themselves, put in random order",
     ),
     "chunks": DirectionClosure(
         predict=partial(_resampled, kind="chunks"),
-        ground=Ground.RESAMPLED,
+        ground=ClosureGround.RESAMPLED,
         knows="the states themselves, in runs of up to 8 neighbours",
     ),
     "itself": DirectionClosure(
-        predict=_measured, ground=Ground.CEILING, knows="what was measured there"
+        predict=_measured, ground=ClosureGround.CEILING, knows="what was measured there"
     ),
 }
 

@@ -13,10 +13,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from orbitlens.errors import InputError
 from orbitlens.families.architecture import Stack
-from orbitlens.running.batches import Limits
+from orbitlens.running.batches import Limits, limits_for
 from orbitlens.running.capture import LayerStates, capturing
-from orbitlens.running.inputs import Batch, vocabulary_size
+from orbitlens.running.inputs import Batch, Inputs, Source, vocabulary_size
 from orbitlens.running.model import Model
 from orbitlens.running.texts import special_tokens
 from orbitlens.tracing.collector import on_device, with_decoder_inputs
@@ -61,6 +62,32 @@ def measured_directions(model: Model, batches: Iterable[Batch]) -> Forecast:
         for batch in batches:
             module(**with_decoder_inputs(module, on_device(batch, device)))
     return {place: tally.path for place, tally in tallies.items()}
+
+
+def text_free_inputs(
+    model: Model,
+    law: str,
+    *,
+    max_tokens: int = 4096,
+    context: int | None = None,
+    batch: int = 8,
+    seed: int = 0,
+) -> Inputs:
+    """Return drawn ids in place of a text, for a whole trace from the weights alone.
+
+    Raises:
+        InputError: there is no such law, or the model has no vocabulary.
+    """
+    if law not in FORECASTS:
+        raise InputError(f"there is no law {law!r} of tokens; expected {', '.join(FORECASTS)}.")
+    if model.main_input != "input_ids":
+        raise InputError(
+            f"{model.name}: this model has no vocabulary to draw tokens from. Give it inputs."
+        )
+    limits = limits_for(model, context=context, batch=batch, max_tokens=max_tokens)
+    batches = drawn_batches(model, law, limits, torch.Generator().manual_seed(seed))
+    note = f"no text was used: ids were drawn from the vocabulary ({law})"
+    return Inputs(source=Source.RANDOM, batches=tuple(batches), notes=(note,))
 
 
 def drawn_batches(

@@ -1,4 +1,4 @@
-"""Predictions by sampling: attention exactly as it is, on contexts made from a model of tokens.
+"""Raw distances by sampling: attention exactly as it is, on contexts made from a model of tokens.
 
 Enters: a layer's weights, and the statistics of its tokens on one text. Leaves: predictions like
 those of `closures.py`. Each model keeps a little more of what real tokens have; where a head does
@@ -7,9 +7,13 @@ one thing to the surrogate and another to the real text, what the model left out
     gaussian    independent draws from N(mean, covariance): T7 at its true n, without asymptotics
     points      each position has its own mean and size (sinks are positions), content is Gaussian
     neighbours  points, and every principal direction has its real autocorrelation along a context
+
+Three apply the layer to states that the model computed, so that the model has already run: they are
+resampled measurements and the ceiling, not predictions from weights.
+
     words       points, and content is drawn from the real tokens: a mixture of one point a token
     chunks      points, and content is drawn in runs of neighbouring real tokens (Kuensch 1989)
-    itself      the contexts it is fitted on, as they are: no model, but the ceiling of all of them
+    itself      the contexts it is fitted on, as they are: the ceiling of all of them
 
 Everything they need is taken from the text they are fitted on. A run is at most a quarter of a
 context, so that what a head does is never merely copied.
