@@ -57,7 +57,7 @@ def _moves(model: ModelReport) -> Answer:
         key="moves",
         question=question,
         answer=f"{name}{where}" if abs(totals[most]) > STILL else "Hardly anything",
-        text=f"Over all layers. Single steps, by size: {_steps(last)}.",
+        text=f"Single steps, by size: {_steps(last)}.",
         sure=sure,
         why_sure=why,
         numbers={**{PARTS[part]: total for part, total in totals.items()}, "net": last.net},
