@@ -89,10 +89,10 @@ def image_case(folder, data):
     return Case("vit-mnist", "digits, judged on others", folder, *halves)
 
 
-def reaction_case(folder, *, width=64):
+def reaction_case(folder, *, width=64, listed=REACTIONS):
     """Reactions joined by dots into contexts of one length, each half of the list apart."""
     ids = {w: k for k, w in enumerate((folder / "vocab.txt").read_text().splitlines())}
-    reactions = [r for line in REACTIONS.split() for r in line.split("|")]
+    reactions = [r for line in listed.split() for r in line.split("|")]
     rng = random.Random(0)
     halves = []
     for part in (reactions[::2], reactions[1::2]):

@@ -50,7 +50,7 @@ def memory(n: int, d_head: int) -> float:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "import simulate_cost as c\n"
-        "from orbitlens.scanning.headmap import peak_rss_bytes as peak\n"
+        "from orbitlens.running.info import peak_rss_bytes as peak\n"
         "system = c.random_system(64, 1, int(sys.argv[3]), causal=True)\n"
         "c.evaluate(system, 64); before = peak()\n"
         "c.evaluate(system, int(sys.argv[2])); print(peak() - before)"

@@ -1,4 +1,4 @@
-"""Which heads of a checkpoint gather tokens, and what happens to the loss without them?
+"""Which heads of a checkpoint gather directions, and what happens to the loss without them?
 
     python examples/gathering_heads.py [MODEL] [TEXT]
 
@@ -18,6 +18,7 @@ from orbitlens.running.ablation import without_heads
 from orbitlens.running.texts import passage
 
 CONTEXT, MOST_TOKENS, DRAWS = 128, 8192, 20
+CLEAR = 0.01  # change of ln(1 - C), C the mean cosine of tokens, beyond which a head is named
 
 
 def contexts_of(model, text):
@@ -34,23 +35,27 @@ def loss(model, contexts, cut=()):
 
 def main(name="orbit-nano-rotary", file=None):
     model = ol.load(name)
-    scan = ol.scan(model)
-    print(scan.summary())
+    path = Path(file) if file else passage()
+    options = ol.TraceOptions(max_tokens=MOST_TOKENS, context=CONTEXT)
+    trace = ol.trace(model, path, options=options)
+    print(trace.summary())
 
-    heads = scan.to_pandas()
-    places = list(zip(heads["layer"], heads["head"], strict=True))
-    tendency = dict(zip(places, heads["tendency"], strict=True))
-    gatherers = [place for place in places if tendency[place] == "gathers"]
-    others = [place for place in places if tendency[place] != "gathers"]
+    changes = {
+        (layer.layer, k): head.share
+        for layer in trace.layers
+        for k, head in enumerate(layer.directions.heads)
+    }
+    gatherers = [place for place, change in changes.items() if change < -CLEAR]
+    others = [place for place in changes if place not in gatherers]
     if not gatherers:
-        print("\nNo head gathers tokens: there is nothing to cut.")
+        print("\nNo head gathers directions: there is nothing to cut.")
         return
 
-    contexts = contexts_of(model, (Path(file) if file else passage()).read_text(encoding="utf-8"))
+    contexts = contexts_of(model, path.read_text(encoding="utf-8"))
     whole = loss(model, contexts)
     cost = loss(model, contexts, gatherers) - whole
     print(f"\nloss of the whole model: {whole:.3f} nats a token")
-    print(f"without its {len(gatherers)} gathering heads: {cost:+.3f}")
+    print(f"without its {len(gatherers)} heads that gather directions: {cost:+.3f}")
     draw = random.Random(0)
     n_cut = min(len(gatherers), len(others))
     controls = [loss(model, contexts, draw.sample(others, n_cut)) - whole for _ in range(DRAWS)]

@@ -1,4 +1,4 @@
-"""List the heads of a model that gather and spread most, from its weights alone.
+"""List the heads of a model whose maps are most opposed and most aligned, from its weights alone.
 
     python examples/scan_model.py [MODEL] [COUNT]
 
@@ -14,9 +14,9 @@ def main(name="orbit-nano-rotary", count="5"):
     scan = ol.scan(name)
     print(scan.summary())
     heads = scan.to_pandas()
-    columns = ["stack", "layer", "head", "tendency", "index", "alignment_sigmas"]
-    for title, extreme in (("gather", heads.nsmallest), ("spread", heads.nlargest)):
-        print(f"\nheads that {title} most")
+    columns = ["stack", "layer", "head", "orientation", "index", "alignment_sigmas"]
+    for title, extreme in (("opposed", heads.nsmallest), ("aligned", heads.nlargest)):
+        print(f"\nheads with the most {title} maps")
         print(extreme(int(count), "index")[columns].round(3).to_string(index=False))
 
 

@@ -2,12 +2,24 @@
 
 import os
 import stat
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from orbitlens import files
-from orbitlens.files import STALE, drop_drafts, write_folder, write_whole
+from orbitlens.errors import InputError
+from orbitlens.files import (
+    STALE,
+    drop_drafts,
+    read_bounded,
+    read_json,
+    writable_folder,
+    write_folder,
+    write_whole,
+)
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="modes are a matter of Unix")
 
@@ -72,21 +84,113 @@ def test_onto_disk_means_the_name_too(tmp_path, monkeypatch):
     assert synced == [place.stat().st_ino for place in places]
 
 
-def test_the_next_write_removes_drafts_that_are_hours_old_and_no_others(tmp_path):
-    old, fresh, other = (
-        tmp_path / name for name in (".draft-a.json-00", ".draft-a.json-01", ".draft-b.json-02")
-    )
-    for draft in (old, fresh, other):
-        draft.write_bytes(b"half")
-    past = time.time() - STALE - 1
-    for draft in (old, other):
-        os.utime(draft, (past, past))
+@POSIX
+@pytest.mark.parametrize("place", ["file", "folder"])
+def test_the_next_write_removes_drafts_of_killed_processes_and_no_others(tmp_path, place):
+    code = f"""
+import sys, time
+from pathlib import Path
+from orbitlens.files import _draft_of
+with _draft_of(Path(sys.argv[1]), is_folder={place == "folder"}):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+    command = [sys.executable, "-c", code, str(tmp_path / "a.json")]
+    writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert writer.stdout.readline() == "held\n"
+        other = tmp_path / ".draft-b.json-02"
+        other.write_bytes(b"half")
+        write_whole(tmp_path / "a.json", b"whole")
+        assert len(list(tmp_path.glob(".draft-a.json-*"))) == 1  # its process lives
+    finally:
+        writer.kill()
+        writer.wait()
+        writer.stdout.close()
     write_whole(tmp_path / "a.json", b"whole")
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
-        ["a.json", fresh.name, other.name]  # another may be writing; another file's are its own
-    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == [other.name, "a.json"]
     drop_drafts(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_where_nothing_can_be_held_the_age_of_a_draft_decides(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "fcntl", None)
+    old, fresh = (tmp_path / name for name in (".draft-a.json-00", ".draft-a.json-01"))
+    for draft in (old, fresh):
+        draft.write_bytes(b"half")
+    past = time.time() - STALE - 1
+    os.utime(old, (past, past))
+    write_whole(tmp_path / "a.json", b"whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [fresh.name, "a.json"]
+
+
+@POSIX
+def test_a_draft_taken_for_abandoned_before_it_is_held_is_made_anew(tmp_path, monkeypatch):
+    real, taken = files._held, []
+
+    def held(draft, *, wait):
+        if wait and not taken:  # another process was faster
+            taken.append(draft)
+            draft.unlink()
+            return os.open(tmp_path, os.O_RDONLY)
+        return real(draft, wait=wait)
+
+    monkeypatch.setattr(files, "_held", held)
+    write_whole(tmp_path / "a.json", b"whole")
+    assert taken
+    assert (tmp_path / "a.json").read_bytes() == b"whole"
+
+
+def test_a_folder_that_can_be_written_stays_empty(tmp_path):
+    assert list(writable_folder(tmp_path / "new").iterdir()) == []
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_may_not_be_written_says_so(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(InputError, match="change its permissions"):
+        writable_folder(tmp_path)
+
+
+# --- reading ---------------------------------------------------------------------------------
+
+
+@POSIX
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    started = time.perf_counter()
+    for read in (lambda file: read_bounded(file, 10), lambda file: read_json(file, 10)):
+        with pytest.raises(OSError, match="a pipe or a device, not a file"):
+            read(tmp_path / "pipe")
+    with pytest.raises(OSError, match="not a file"):
+        read_bounded(Path("/dev/zero"), 10)
+    with pytest.raises(OSError, match="not a file"):
+        read_bounded(tmp_path, 10)
+    assert time.perf_counter() - started < 5
+
+
+def test_no_more_than_agreed_is_read(tmp_path):
+    file = tmp_path / "a.json"
+    file.write_text("[1, 2]")
+    assert read_json(file, 6) == [1, 2]
+    with pytest.raises(OSError, match="more than 5 bytes"):
+        read_json(file, 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[" * 100_000, "nested too deeply"),
+        ("[[],[],[]]", "more than 3 objects and lists"),
+        ("nonsense", "Expecting value"),
+    ],
+)
+def test_json_that_is_none_is_a_value_error(tmp_path, text, says):
+    file = tmp_path / "a.json"
+    file.write_text(text)
+    most = 3 if "objects" in says else None
+    with pytest.raises(ValueError, match=says):
+        read_json(file, 1_000_000, most_containers=most)
 
 
 def test_names_as_long_as_a_disk_takes_can_be_written(tmp_path):

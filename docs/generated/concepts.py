@@ -39,12 +39,12 @@ def closure_beside_measured() -> str:
     return table(["σ of the scores", "predicted", *(f"measured, n = {n:,}" for n in sizes)], rows)
 
 
-def tendency() -> str:
-    """Return the definition of a tendency, with its threshold."""
+def orientation() -> str:
+    """Return the definition of an orientation, with its threshold."""
     return (
-        "**Tendency**: which way it moves isotropic tokens on the whole. It *spreads* if its "
-        f"alignment is\nat least {CHANCE:g} sigmas, *gathers* if it is at most −{CHANCE:g}, and is "
-        "*neutral* in between. The map of\nheads shows the tendency."
+        "**Orientation**: how the value map lies to the score map. The two are *aligned* if the "
+        f"alignment is at\nleast {CHANCE:g} sigmas, *opposed* if it is at most −{CHANCE:g}, and "
+        "*neutral* in between. The map of heads shows the\norientation."
     )
 
 

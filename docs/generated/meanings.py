@@ -17,6 +17,7 @@ SIZES = {
 SCAN = {
     "Scan": {
         "model": "what was scanned",
+        "text": "the text that heads were measured on; null where the weights alone were read",
         "layers": "one entry a layer, in order, stack after stack",
         "cost": "what the scan took",
         "flags": "sentences: what was approximate or left out, and why",
@@ -45,14 +46,16 @@ SCAN = {
         "rotary": "the same for W averaged over the context; with `--context`",
         "data_aware": "the same with the tokens' covariance; with `--covariance`",
         "predicted_log_change": "ln of the factor by which attention, residual included, changes "
-        "the mean squared pair distance; with `--covariance`",
+        "the mean squared pair distance; with `--covariance` or `--text`",
+        "on_text": "what all heads together do to the tokens of a text; with `--text`",
         "certificates": "T4 and T5 for all heads together",
         "heads": "one entry a head",
     },
     "HeadScan": {
         **RATES,
         "head": "number within its layer, from 0",
-        "tendency": "the sign of the alignment, where it is beyond chance",
+        "orientation": "how the value map lies to the score map: the sign of the alignment, where "
+        "it is beyond chance",
         "alignment": "⟨V, W⟩ / (‖V‖‖W‖); −1 to 1",
         "alignment_sigmas": "d_model × alignment: standard deviations of randomly turned maps",
         "alignment_signs": "positive and negative directions of A on the range of V",
@@ -65,7 +68,8 @@ SCAN = {
         "qk_symmetry": "(‖sym W‖² − ‖anti W‖²) / ‖W‖²; 1 symmetric, −1 antisymmetric",
         "qk_norm": "Frobenius norm of W; score a squared unit of token length",
         "rotary": "what a context leaves; with `--context` and a rotary encoding",
-        "data_aware": "rates with the tokens' covariance; with `--covariance`",
+        "data_aware": "rates with the tokens' covariance; with `--covariance` or `--text`",
+        "on_text": "what the head does to the tokens of a text; with `--text`",
         "certificates": "T1 to T5, in order",
     },
     "Reading": RATES,
@@ -76,6 +80,18 @@ SCAN = {
         "survival": "sum of moduli of the rates, in the context over at offset 0; can exceed 1",
         "energy": "‖W_k‖² of each rotary plane over their sum, fast to slow; the unturned part of "
         "a partial rotary encoding counts in that sum",
+    },
+    "TextInfo": {
+        "n_tokens": "tokens that were run",
+        "n_contexts": "in how many contexts",
+        "context": "tokens of a context, at most",
+        "closure": "by which `predicted` is",
+    },
+    "TokenEffect": {
+        "log_change": "of ln(1 − C), C the mean cosine of tokens: negative where directions gather"
+        "; of a head its share, and shares add up",
+        "predicted": "of `log_change`, from contexts that are not judged",
+        "raw_log_change": "of the mean squared distance between tokens in the raw stream",
     },
     "RateRange": {
         "min": "smallest; 1/depth",

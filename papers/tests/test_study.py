@@ -1,6 +1,8 @@
 """Running a study: what is done is kept, what changed is measured anew, nothing is half written."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -9,7 +11,9 @@ from dataclasses import replace
 
 import pytest
 
-from orbitlens.errors import InputError, MissingPackageError
+from orbitlens.errors import InputError, MissingPackageError, TrainingError
+from orbitlens.lab import ownership
+from orbitlens_papers import cached
 from orbitlens_papers.bench import Bench, Scale, Settings, WorkerError, scale_of
 from orbitlens_papers.claim import Claim, Outcome, PaperVerdict, Side
 from orbitlens_papers.estimate import largest
@@ -106,7 +110,80 @@ def test_a_damaged_outcome_is_measured_again(tmp_path, damage):
 
 def test_nothing_half_written_is_left(tmp_path):
     run_study(study(), SMOKE, tmp_path)
-    assert not list(tmp_path.glob(".*"))
+    assert {file.name for file in tmp_path.glob(".*")} == {".lock-tiny"}
+
+
+def test_a_text_counts_by_its_content_wherever_it_lies(tmp_path):
+    first, second = tmp_path / "a.txt", tmp_path / "b.txt"
+    first.write_text("one text")
+    second.write_text("one text")
+    run_study(study(), replace(SMOKE, text=str(first)), tmp_path / "out")
+    assert run_study(study(), replace(SMOKE, text=str(second)), tmp_path / "out").reused == 2
+    times = first.stat()
+    first.write_text("two text")  # as long as before, and of the same time
+    os.utime(first, ns=(times.st_atime_ns, times.st_mtime_ns + 1))
+    assert run_study(study(), replace(SMOKE, text=str(first)), tmp_path / "out").reused == 0
+
+
+def test_a_model_counts_by_its_content(tmp_path):
+    from orbitlens.checkpoint.zoo import zoo_path
+
+    model = tmp_path / "model"
+    shutil.copytree(zoo_path("orbit-nano-none"), model)
+    seen = replace(SMOKE, models=(str(model),))
+    looking = study(on_models=frozenset({"1"}))
+    run_study(looking, seen, tmp_path / "out")
+    os.utime(model / "model.safetensors")  # touched, not changed
+    assert run_study(looking, seen, tmp_path / "out").reused == 2
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"note": "changed"}))
+    assert run_study(looking, seen, tmp_path / "out").reused == 1  # the claim that looks at none
+
+
+@pytest.mark.parametrize("package", ["orbitlens", "orbitlens_papers"])
+def test_any_change_of_code_is_measured_anew(tmp_path, monkeypatch, package):
+    """Also of a module that the measure only calls."""
+    homes = {}
+    for name in ("orbitlens", "orbitlens_papers"):
+        homes[name] = tmp_path / name
+        (homes[name] / "deep").mkdir(parents=True)
+        (homes[name] / "deep" / "module.py").write_text("x = 1\n")
+    monkeypatch.setattr(cached, "files", homes.get)
+    run_study(study(), SMOKE, tmp_path / "out")
+    assert run_study(study(), SMOKE, tmp_path / "out").reused == 2
+    (homes[package] / "deep" / "module.py").write_text("x = 2\n\n")
+    again = run_study(study(), SMOKE, tmp_path / "out")
+    assert again.reused == 0
+    monkeypatch.setattr(cached, "package_versions", lambda: {"torch": "of tomorrow"})
+    assert run_study(study(), SMOKE, tmp_path / "out").reused == 0
+
+
+def test_training_runs_of_other_code_are_not_read(tmp_path):
+    folders = []
+
+    def noting(bench):
+        folders.append(bench.folder)
+        return measure(bench)
+
+    noted = study(measures={"1": noting, "2": noting})
+    result = run_study(noted, SMOKE, tmp_path)
+    assert set(folders) == {tmp_path / "runs" / result.provenance.code}
+
+
+def test_a_second_process_in_the_same_folder_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(ownership, "PATIENCE", 0.1)
+    with ownership.locked(tmp_path / ".lock-tiny", "taken"):
+        with pytest.raises(TrainingError, match="another process is running the study tiny"):
+            run_study(study(), SMOKE, tmp_path)
+        assert CALLS == []
+        run_study(study(name="other"), SMOKE, tmp_path)  # another study may share the folder
+    assert run_study(study(), SMOKE, tmp_path).reused == 0
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "3", "null", '"x"', '{"findings": {}}'])
+def test_what_is_no_result_of_a_study_is_refused(text):
+    with pytest.raises(InputError, match="this is not the result of a study"):
+        result_from_json(json.loads(text))
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_anything_runs(tmp_path):

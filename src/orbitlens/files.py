@@ -13,7 +13,6 @@ import os
 import secrets
 import shutil
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,12 +21,17 @@ from typing import Any, BinaryIO
 
 from orbitlens.errors import InputError
 
+try:
+    import fcntl
+except ImportError:  # not a Unix: there the age of a draft says whether it is abandoned
+    fcntl = None  # type: ignore[assignment] # mypy checks for Unix
+
 DRAFT = ".draft-"
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-STALE = 3600.0  # seconds after which a draft can only be what a killed process left
+STALE = 3600.0  # seconds after which a draft that cannot be held is taken for abandoned
 
 
 @contextmanager
@@ -88,29 +92,24 @@ def write_whole(file: Path, data: bytes, *, onto_disk: bool = False) -> None:
     """Write a file beside its place, then rename it: whole or not at all.
 
     `onto_disk` waits until the disk has it, so that it survives the machine and not only the
-    process.
+    process. Drafts of the same file that killed processes left are removed.
     """
-    draft = _draft_of(file)
-    handle = os.open(draft, NEW, 0o666)  # less what the umask takes away
-    try:
-        with os.fdopen(handle, "wb") as stream:
+    with _draft_of(file) as draft:
+        draft_handle = os.open(draft, os.O_WRONLY | getattr(os, "O_BINARY", 0))
+        with os.fdopen(draft_handle, "wb") as stream:
             stream.write(data)
             if onto_disk:
                 stream.flush()
                 os.fsync(stream.fileno())
         draft.replace(file)
-    finally:
-        draft.unlink(missing_ok=True)  # still there only where something failed
     if onto_disk:
         sync_folder(file.parent)
-    _drop_stale(file)
+    _drop_abandoned(file)
 
 
 def write_folder(folder: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a folder; it gets its name when it is whole and the disk has it."""
-    draft = _draft_of(folder)
-    draft.mkdir()
-    try:
+    with _draft_of(folder, is_folder=True) as draft:
         write(draft)
         mode = draft.stat().st_mode & 0o666  # the folder got its own by the umask
         for path in (draft, *draft.rglob("*")):
@@ -121,8 +120,6 @@ def write_folder(folder: Path, write: Callable[[Path], object]) -> None:
                 _sync_file(path)
         shutil.rmtree(folder, ignore_errors=True)
         draft.replace(folder)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
     sync_folder(folder.parent)
 
 
@@ -146,11 +143,11 @@ def writable_folder(folder: Path) -> Path:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=folder, prefix=".probe-")
-        os.close(handle)
-        Path(name).unlink()
+        with _draft_of(folder / "probe"):
+            pass
+        _drop_abandoned(folder / "probe")
     except OSError as error:
-        raise InputError(f"{folder}: cannot be written to ({error}). Choose another.") from error
+        raise InputError(f"{folder}: cannot be written to ({error}). {remedy(error)}") from error
     return folder
 
 
@@ -181,19 +178,63 @@ def drop_drafts(folder: Path) -> None:
         _drop(draft)
 
 
-def _draft_of(place: Path) -> Path:
-    # Names have 255 bytes at most.
-    return place.with_name(f"{DRAFT}{place.name[:40]}-{secrets.token_hex(4)}")
+@contextmanager
+def _draft_of(place: Path, *, is_folder: bool = False) -> Iterator[Path]:
+    """Yield a new draft beside a place, held by a lock for as long as this process has it.
+
+    What is still there afterwards is removed.
+    """
+    while True:
+        # Names have 255 bytes at most.
+        draft = place.with_name(f"{DRAFT}{place.name[:40]}-{secrets.token_hex(4)}")
+        if is_folder:
+            draft.mkdir()
+        else:
+            os.close(os.open(draft, NEW, 0o666))  # less what the umask takes away
+        held = _held(draft, wait=True)
+        if held is None or draft.exists():
+            break
+        os.close(held)  # taken for abandoned before it was held; another is made
+    try:
+        yield draft
+    finally:
+        _drop(draft)
+        if held is not None:
+            os.close(held)
 
 
-def _drop_stale(file: Path) -> None:
-    """Remove old drafts of the same file: their processes were killed."""
+def _held(draft: Path, *, wait: bool) -> int | None:
+    """Return a handle that holds a draft until it is closed; None where nothing can be held.
+
+    Raises:
+        BlockingIOError: another process holds it, and this one was not to wait.
+    """
+    if fcntl is None:
+        return None  # type: ignore[unreachable]
+    handle = os.open(draft, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        os.close(handle)
+        raise
+    except OSError:  # some network file systems have no locks; then the age of drafts decides
+        os.close(handle)
+        return None
+    return handle
+
+
+def _drop_abandoned(file: Path) -> None:
+    """Remove drafts of the same file whose processes were killed: nobody holds them."""
     for draft in file.parent.glob(f"{DRAFT}*"):
-        same = draft.name.removeprefix(DRAFT).rpartition("-")[0] == file.name[:40]
+        if draft.name.removeprefix(DRAFT).rpartition("-")[0] != file.name[:40]:
+            continue
         try:
-            if same and time.time() - draft.stat().st_mtime > STALE:
+            held = _held(draft, wait=False)
+            if held is not None or time.time() - draft.stat().st_mtime > STALE:
                 _drop(draft)
-        except OSError:  # another process was faster, or it is another user's
+            if held is not None:
+                os.close(held)
+        except OSError:  # it is being written, another process was faster, or it is another user's
             continue
 
 

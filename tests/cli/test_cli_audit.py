@@ -58,8 +58,10 @@ def test_it_prints_the_square_the_shares_the_checks_and_a_sentence(model):
     assert max(map(len, outcome.out.splitlines())) <= 80
     for words in ("causal mask", "full attention", "without", "self-check", "by layer"):
         assert words in outcome.out
-    assert re.search(r"encoding +-?\d+ % [█░]+ -?\d+ % mask|cancel", outcome.out)
-    assert "sense of order" in outcome.out or "cancel" in outcome.out
+    shares = r"encoding \d+ % \(.+ to .+\) [█░]+ \d+ % \(.+ to .+\) mask"
+    assert re.search(rf"{shares}|no shares: .*interaction", outcome.out)
+    assert "sense of order" in outcome.out or "work against each other" in outcome.out
+    assert "Asked for: the next token" in outcome.out
     assert "inputs are random tokens" in outcome.out
 
 
@@ -196,7 +198,9 @@ def test_a_vision_model_is_audited_on_images(tmp_path):
     refused("audit", folder, "--images", images, says=["[3, 8]", "expected images"])
 
 
-def test_a_masked_model_without_a_known_mask_token_is_read_as_it_is(tmp_path):
+@pytest.fixture
+def filler(tmp_path):
+    """A tiny RoBERTa that fills masks on disk, without a tokenizer."""
     torch.manual_seed(0)
     config = transformers.RobertaConfig(
         hidden_size=16,
@@ -205,14 +209,30 @@ def test_a_masked_model_without_a_known_mask_token_is_read_as_it_is(tmp_path):
         intermediate_size=16,
         vocab_size=40,
         max_position_embeddings=14,
+        initializer_range=0.5,
     )
     folder = tmp_path / "roberta"
     transformers.RobertaForMaskedLM(config).save_pretrained(folder)
-    outcome = run("audit", folder, *FAST, "--no-slices")
+    return folder
+
+
+def test_a_masked_model_without_a_known_mask_token_is_not_asked(filler):
+    refused("audit", filler, *FAST, says=["not asked", "no mask token is known", "vocab.txt"])
+
+
+def test_a_masked_model_is_asked_at_several_places(filler):
+    names = ["<s>", "<pad>", "</s>", "<mask>", *(f"w{k}" for k in range(36))]
+    (filler / "vocab.txt").write_text("\n".join(names))
+    outcome = run("audit", filler, *FAST, "--no-slices")
     assert outcome.code == 0
-    assert "of 12 tokens" in outcome.out  # ids start behind the padding id
-    assert "no mask token is known" in outcome.out
-    refused("audit", folder, "--length", 13, says=["positions for 12"])
+    words = " ".join(outcome.out.split())
+    assert "of 12 tokens" in words  # ids start behind the padding id
+    assert "Asked for: the token behind the mask, at positions 3, 6 and 9 in turn" in words
+    assert "by construction" in words
+    assert "causal mask" not in words  # it has none
+    for place in (3, 6, 9):
+        assert f"asked at position {place}" in words
+    refused("audit", filler, "--length", 13, says=["positions for 12"])
 
 
 # --- real weights ----------------------------------------------------------------------------

@@ -12,13 +12,14 @@ from orbitlens.errors import InputError, ResultError
 from orbitlens.flows.agreement import FlowAgreement, agreement_of
 from orbitlens.flows.examples import example_system
 from orbitlens.flows.integrate import IntegrateOptions, integrate_flow
-from orbitlens.flows.outcome import Fate
-from orbitlens.flows.prediction import Ground, predict
+from orbitlens.flows.outcome import Fate, fate
+from orbitlens.flows.prediction import Ground, Prediction, predict
 from orbitlens.flows.setup import SimulateOptions
 from orbitlens.flows.simulation import Simulation, simulate
 from orbitlens.flows.system import Geometry, Mask, system_of_heads, system_of_maps
 from orbitlens.running.model import load
-from slow_flow import normal, seeded
+from orbitlens.theory.clouds import mean_cosine
+from slow_flow import normal, random_system, seeded
 
 EYE = torch.eye(3, dtype=torch.float64)
 SHORT = SimulateOptions(n_tokens=6, until=1.0)
@@ -42,8 +43,10 @@ def test_a_named_system_gives_what_its_parts_give():
 def test_heads_and_layers_of_a_model_are_simulated():
     model = load(ZOO)
     head = simulate(model.head(0, 1), SHORT)
+    free = simulate(model.head(0, 1), replace(SHORT, geometry=Geometry.FREE))
     by_hand = simulate(system_of_heads([model.head(0, 1)]), SHORT)
-    assert torch.equal(head.trajectory.final, by_hand.trajectory.final)
+    assert torch.equal(free.trajectory.final, by_hand.trajectory.final)
+    assert head.geometry is Geometry.SPHERE
     assert head.name == "head 0.1"
     layer = simulate(model.layer(0), SHORT)
     assert layer.trajectory.unit_tokens.shape[2] == model.head(0, 0).d_model
@@ -134,11 +137,77 @@ def test_the_opposite_of_a_prediction_is_never_a_yes():
     system, tokens = example_system("aligned"), normal(seeded(0), 8, 3)
     grown, shrunk = run(system, tokens, 5.0), run(example_system("anti-aligned"), tokens, 300.0)
     for source in (Ground.CERTIFICATE, Ground.INDICATION, Ground.CLOSURE):
+        # A theorem speaks of the long run: what tokens do before does not refute it.
+        failed = FlowAgreement.TOO_EARLY if source is Ground.CERTIFICATE else FlowAgreement.NO
         outlook = replace(predict(system, tokens), source=source, fate=Fate.DIVERGING)
         assert agreement_of(outlook, grown) is FlowAgreement.YES
-        assert agreement_of(outlook, shrunk) is FlowAgreement.NO
-        assert agreement_of(replace(outlook, fate=Fate.CONVERGING), grown) is FlowAgreement.NO
-        assert agreement_of(replace(outlook, fate=Fate.MIXED), grown) is FlowAgreement.NO
+        assert agreement_of(outlook, shrunk) is failed
+        assert agreement_of(replace(outlook, fate=Fate.CONVERGING), grown) is failed
+        assert agreement_of(replace(outlook, fate=Fate.MIXED), grown) is failed
+
+
+def test_tokens_that_ran_away_refute_a_proof_that_they_converge():
+    system, tokens = example_system("aligned"), normal(seeded(0), 8, 3)
+    outlook = replace(predict(system, tokens), fate=Fate.CONVERGING)
+    assert outlook.source is Ground.CERTIFICATE
+    assert agreement_of(outlook, run(system, tokens, 40.0)) is FlowAgreement.NO
+
+
+def test_a_proof_is_not_contradicted_by_what_tokens_do_first():
+    """T4: the leader grows like exp(0.01 t) in one direction, and shrinks like exp(-t) at first."""
+    v = torch.diag(torch.tensor([0.01, -1.0, -1.0], dtype=torch.float64))
+    system = replace(system_of_maps(0 * EYE, v), mask=Mask.CAUSAL)
+    tokens = torch.tensor([[1e-3, 1.0, 0.0], [0.0, 1.0, 0.0]], dtype=torch.float64)
+    assert predict(system, tokens).why.startswith("T4")
+    soon, late = run(system, tokens, 3.0), run(system, tokens, 3000.0)
+    assert fate(soon) is Fate.CONVERGING
+    assert agreement_of(predict(system, tokens), soon) is FlowAgreement.TOO_EARLY
+    assert agreement_of(predict(system, tokens), late) is FlowAgreement.YES
+
+
+def test_a_run_in_which_nothing_happened_yet_tells_nothing():
+    system, tokens = example_system("rotation"), normal(seeded(0), 8, 3)
+    outlook = replace(predict(example_system("aligned"), tokens), source=Ground.CLOSURE)
+    for expected in Fate:
+        said = replace(outlook, fate=expected)
+        assert agreement_of(said, run(system, tokens, 1e-3)) is FlowAgreement.TOO_EARLY
+    turned = run(system, torch.tensor([[1.0, 0.0, 0.0]]).double(), 5.0)  # of one length for ever
+    assert agreement_of(outlook, turned) is FlowAgreement.NO
+    assert agreement_of(replace(outlook, fate=Fate.MIXED), turned) is FlowAgreement.YES
+
+
+def tendency(trajectory, geometry):
+    """Return the sign of what happened, from its definition: of the largest length, or of C."""
+    x, scale = trajectory.unit_tokens[[0, -1]], trajectory.log_scale[[0, -1]]
+    if geometry is Geometry.FREE:
+        sizes = x.norm(dim=-1).amax(dim=-1).log() + scale
+        return sizes[1].item() - sizes[0].item()
+    first, last = mean_cosine(x[0]), mean_cosine(x[1])
+    return first - last  # the cosine falls where directions spread
+
+
+@pytest.mark.parametrize("geometry", list(Geometry))
+def test_yes_is_never_said_where_tokens_went_the_other_way(geometry):
+    said = dict.fromkeys(FlowAgreement, 0)
+    for number in range(40):
+        system, tokens = random_system(number, n=5, d=3, r=3, geometry=geometry, mask="causal")
+        trajectory = run(system, tokens, float(1 + number % 5), rtol=1e-4)
+        went = tendency(trajectory, geometry)
+        outlooks = [predict(system, tokens)]
+        outlooks += [
+            Prediction(fate=expected, source=source, why="", certificates=())
+            for expected in Fate
+            for source in Ground
+        ]
+        for outlook in outlooks:
+            answer = agreement_of(outlook, trajectory, geometry)
+            said[answer] += 1
+            assert (answer is FlowAgreement.NONE) is (outlook.source is Ground.NONE)
+            if answer is FlowAgreement.YES and outlook.fate is not Fate.MIXED:
+                assert went > 0 if outlook.fate is Fate.DIVERGING else went < 0
+            if answer is FlowAgreement.YES:
+                assert outlook.fate is fate(trajectory, geometry)
+    assert min(said.values()) > 0  # every answer is given
 
 
 def test_an_expectation_that_points_the_other_way_has_failed_before_the_end():
@@ -150,7 +219,7 @@ def test_an_expectation_that_points_the_other_way_has_failed_before_the_end():
 
 
 def test_nothing_predicted_is_not_agreement():
-    system = replace(example_system("aligned"), geometry=Geometry.SPHERE)
+    system = replace(example_system("aligned"), geometry=Geometry.PERI_LN)
     assert agreement(system, normal(seeded(0), 8, 3), 1.0) is FlowAgreement.NONE
 
 

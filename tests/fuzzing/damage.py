@@ -1,16 +1,45 @@
-"""Ways to damage a file: bytes, JSON data, numbers. Each takes a `random.Random` and a whole one."""
+"""Ways to damage a file: bytes, JSON data, numbers. Each takes a whole one and a `Random`."""
 
 import copy
 import json
 import struct
 
-ODD_NUMBERS = [0, 1, -1, 2, 3, 7, 255, 256, 10_000, 2**16, 2**31 - 1, 2**32, 2**53, 2**63, 2**64 - 1]
+ODD_NUMBERS = [
+    0,
+    1,
+    -1,
+    2,
+    3,
+    7,
+    255,
+    256,
+    10_000,
+    2**16,
+    2**31 - 1,
+    2**32,
+    2**53,
+    2**63,
+    2**64 - 1,
+]
 ODD_VALUES = [
     None, True, False, "", "x", "\x1b[2J", "\u202egpj.exe", "../../etc/passwd", [], {}, [[]],
     [None], {"a": None}, 0.5, -0.5, 1e-300, 1e300, -1e15, float("nan"), float("inf"), "1", "NaN",
     "1e400", 10**30, "auto", ["full_attention"], {"rope_type": "yarn"}, "a" * 5000, "\ud800",
 ]  # fmt: skip
-SCALES = [0.0, 1e-45, 1e-38, 1e-30, 1e-20, 1e-10, 1e10, 1e20, 1e30, 3e38, float("inf"), float("nan")]
+SCALES = [
+    0.0,
+    1e-45,
+    1e-38,
+    1e-30,
+    1e-20,
+    1e-10,
+    1e10,
+    1e20,
+    1e30,
+    3e38,
+    float("inf"),
+    float("nan"),
+]
 DEEP = 3000  # brackets in brackets
 
 

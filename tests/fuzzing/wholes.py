@@ -8,6 +8,7 @@ import gguf
 import numpy as np
 import torch
 import transformers
+
 from tiny_models import CASES, build
 
 FAMILIES = ["gpt2", "llama", "bert", "falcon-new", "deepseek_v2", "lfm2", "llama-linear", "olmo2"]
@@ -18,7 +19,7 @@ N_LAYERS, N_EMBEDDED, N_HEADS = 2, 16, 4
 def families():
     """Return the names of the tiny models that there are."""
     known = {case.name: case for case in CASES}
-    return tuple(name for name in FAMILIES if name in known) + ("albert",)
+    return (*(name for name in FAMILIES if name in known), "albert")
 
 
 @cache
@@ -108,9 +109,7 @@ def write_gguf(path, metadata, tensors, architecture="llama"):
         elif isinstance(value, str):
             writer.add_string(key, value.encode(errors="replace").decode())
         elif isinstance(value, list) and value and type(value[0]) in {int, float, str}:
-            kept = [item for item in value if type(item) is type(value[0])]
-            bound = 2**31 - 1
-            writer.add_array(key, [min(max(v, -bound), bound) if type(v) is int else v for v in kept])
+            writer.add_array(key, [_fitting(v) for v in value if type(v) is type(value[0])])
     for name, value in tensors.items():
         writer.add_tensor(name, np.ascontiguousarray(value.numpy()))
     writer.write_header_to_file()
@@ -118,6 +117,14 @@ def write_gguf(path, metadata, tensors, architecture="llama"):
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def _fitting(value):
+    """Return an item of an array as the format can hold it."""
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    bound = 2**31 - 1 if isinstance(value, int) else 3e38
+    return value if value != value else min(max(value, -bound), bound)
 
 
 @cache

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from orbitlens.order.divergence import bootstrap_mean, js_bits, shapley
+from orbitlens.order.divergence import bootstrap_mean, js_bits, split_order
 
 
 def test_js_of_known_distributions_is_exact():
@@ -23,12 +23,52 @@ def test_its_square_root_is_a_metric(generator):
     assert (js_bits(a, b) <= 1.0).all()
 
 
+def split(both, encoding_only, mask_only, neither, *, n_samples=4):
+    """Return effects and shares where every sample has the same values."""
+    names = ("both", "encoding_only", "mask_only", "neither")
+    cells = [
+        torch.full((n_samples,), x, dtype=torch.float64) if isinstance(x, float) else x
+        for x in (both, encoding_only, mask_only, neither)
+    ]
+    generator = torch.Generator().manual_seed(0)
+    return split_order(**dict(zip(names, cells, strict=True)), generator=generator)
+
+
 def test_shares_sum_to_the_whole_and_a_mechanism_without_effect_gets_none():
-    found = shapley(both=0.8, encoding_only=0.5, mask_only=0.1, neither=0.01)
-    assert found.encoding + found.mask == pytest.approx(1.0)
-    assert found.encoding_bits + found.mask_bits == pytest.approx(0.79)
-    dummy = shapley(both=0.5, encoding_only=0.5, mask_only=0.0, neither=0.0)
+    effects, shares = split(0.8, 0.5, 0.1, 0.01)
+    assert shares.encoding + shares.mask == pytest.approx(1.0)
+    assert shares.encoding_bits + shares.mask_bits == pytest.approx(0.79)
+    assert effects.interaction.mean == pytest.approx(0.8 - 0.5 - 0.1 + 0.01)
+    _, dummy = split(0.5, 0.5, 0.0, 0.0)
     assert (dummy.encoding, dummy.mask) == (1.0, 0.0)
+    assert dummy.encoding_interval == (1.0, 1.0)
+
+
+def test_mechanisms_that_undo_each_other_have_an_interaction_and_no_shares():
+    """(0.6 + 0.5 - 0.2) / 2 = 0.45 of 0.5 is a share; (0.7 + 0.5 - 0.1) / 2 of 0.5 is 110 %."""
+    assert split(0.5, 0.6, 0.2, 0.0)[1].encoding == pytest.approx(0.9)
+    effects, shares = split(0.5, 0.7, 0.1, 0.0)
+    assert shares is None
+    assert effects.interaction.mean == pytest.approx(-0.3)
+    assert split(0.0, 0.0, 0.0, 0.0)[1] is None  # nothing to share
+
+
+def test_the_interval_of_a_share_covers_it_as_often_as_it_says():
+    """Cells of one sample move together: resampling them apart would give far wider intervals."""
+    generator = torch.Generator().manual_seed(5)
+    hits, widths, trials = 0, [], 150
+    for _ in range(trials):
+        size = torch.randn(40, generator=generator, dtype=torch.float64).exp()
+        noise = 0.05 * torch.randn(3, 40, generator=generator, dtype=torch.float64)
+        both, first, second = size * (torch.tensor([[1.0], [0.7], [0.1]]) + noise)
+        names = ("both", "encoding_only", "mask_only", "neither")
+        cells = dict(zip(names, (both, first, second, torch.zeros_like(both)), strict=True))
+        _, shares = split_order(**cells, generator=generator)
+        low, high = shares.encoding_interval
+        hits += low <= 0.8 <= high  # (0.7 + 1 - 0.1) / 2
+        widths.append(high - low)
+    assert 0.85 * trials <= hits < trials
+    assert max(widths) < 0.1
 
 
 def test_bootstrap_intervals_cover_the_mean_as_often_as_they_say():

@@ -103,27 +103,27 @@ def test_counts_in_words_are_those_of_the_table(demo):
 def test_where_none_is_aligned_none_is_the_most_aligned(scanned):
     only = with_heads(scanned, lambda k: -0.11 - k / 10, lambda k: Orientation.OPPOSED)
     words = only.summary()
-    assert "the most aligned" not in words and "0 have a value map aligned" in words
-    assert "none is aligned: the largest index is that of layer 0 head 0 (-0.11)" in words
+    assert "The most aligned" not in words and "0 have a value map aligned" in words
+    assert "None is aligned: the largest index is that of layer 0 head 0 (-0.11)" in words
     assert re.search(r"the most opposed is layer \d head \d \(-0\.[2-9]", words)
 
 
 def test_where_none_is_opposed_none_is_the_most_opposed(scanned):
     words = with_heads(scanned, lambda k: 0.11 + k / 10, lambda k: Orientation.ALIGNED).summary()
-    assert "the most opposed" not in words and "the most aligned is" in words
+    assert "the most opposed" not in words and "The most aligned is" in words
     assert "none is opposed: the smallest index is that of" in words
 
 
 def test_heads_within_chance_are_neither(scanned):
     words = with_heads(scanned, lambda k: k / 100 - 0.01, lambda k: Orientation.NEUTRAL).summary()
-    assert "the most aligned" not in words and "the most opposed" not in words
+    assert "The most aligned" not in words and "the most opposed" not in words
     assert "the largest index is that of" in words
 
 
 def test_both_are_named_where_both_are(scanned):
     kinds = [Orientation.ALIGNED, Orientation.OPPOSED]
     words = with_heads(scanned, lambda k: 0.3 * (-1) ** k, lambda k: kinds[k % 2]).summary()
-    assert "the most aligned is layer 0 head 0 (+0.30); the most opposed is layer" in words
+    assert "The most aligned is layer 0 head 0 (+0.30); the most opposed is layer" in words
 
 
 def test_a_scan_of_no_heads_says_so(scanned):
@@ -141,12 +141,14 @@ def test_on_text_counts_and_signs_are_those_of_the_numbers(scanned):
     n = len(found.layers)
     first, second, _ = text_sentences(found)
     assert first.startswith(
-        f"Measured on 64 tokens: of {4 * n} heads {2 * n} gather directions, {n} spread them, and "
-        f"{n} change"
+        f"Measured on 64 tokens, {2 * n} of {4 * n} heads gather directions and {n} spread them; "
+        f"{n} change ln(1 − C) by 0.01 or less."
     )
     assert "layer 0 head 0, gathers directions (-0.200; three-points predicts -0.100)" in second
     opposite = with_effects(scanned, lambda k: -changes[k])
-    assert f"{n} gather directions, {2 * n} spread them" in text_sentences(opposite)[0]
+    assert (
+        f"{n} of {4 * n} heads gather directions and {2 * n} spread" in text_sentences(opposite)[0]
+    )
     assert "spreads directions (+0.200" in text_sentences(opposite)[1]
 
 

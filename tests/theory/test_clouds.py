@@ -181,3 +181,19 @@ def test_metrics_over_time_have_one_value_a_moment(cloud):
         ("dispersion", metrics.dispersion),
     ):
         assert found[name][1] == function(2 * cloud)
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_shapes_do_not_depend_on_sizes_whose_squares_are_out_of_range(cloud, scale):
+    """Tokens of 1e200 had a mean cosine of 0, and of 1e-200 one of 1e200."""
+    large = scale * cloud
+    for shape in (
+        metrics.mean_cosine,
+        metrics.dispersion,
+        metrics.rank_one_distance,
+        metrics.cosine_clusters,
+        metrics.effective_rank,
+    ):
+        assert shape(large) == pytest.approx(shape(cloud), rel=1e-12)
+    for size in (metrics.largest_norm, metrics.mean_norm):
+        assert size(large) / scale == pytest.approx(size(cloud), rel=1e-12)

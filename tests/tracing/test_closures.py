@@ -9,7 +9,8 @@ from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.heads.layers import load_layer
 from orbitlens.running.capture import LayerStates
 from orbitlens.theory.rates import predicted_log_change
-from orbitlens.tracing.closures import _Energy, frozen_closure, plain_closure
+from orbitlens.tracing.closures import frozen_closure, plain_closure
+from orbitlens.tracing.gaussian_scores import RandomEnergy
 from orbitlens.tracing.replay import attention_drift
 from orbitlens.tracing.surrogates import SURROGATES, exact_changes, sampled_closure
 from orbitlens.tracing.tally import LayerTally
@@ -103,7 +104,7 @@ def test_the_random_energy_model_has_its_known_phases():
     n = 1000
     limit = math.sqrt(2 * math.log(n))
     sigma = torch.tensor([0.3 * limit, 0.7 * limit, 2 * limit]).double()
-    energy = _Energy(torch.zeros(3, n).double(), sigma.square()[:, None].expand(3, n))
+    energy = RandomEnergy(torch.zeros(3, n).double(), sigma.square()[:, None].expand(3, n))
     assert energy.critical.clamp(max=4).tolist() == pytest.approx(
         [min(4.0, limit / s) for s in sigma.tolist()], abs=1e-6
     )

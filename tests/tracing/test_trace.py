@@ -22,7 +22,7 @@ from orbitlens.tracing.words import depth_sentences
 from tiny_models import CASES, build
 
 BY_NAME = {case.name: case for case in CASES}
-QUICK = TraceOptions(closures=("plain", "chunks"), n_kept=48, flow_steps=1)
+QUICK = TraceOptions(closures=("plain", "points"), n_kept=48, flow_steps=1)
 EVERY = TraceOptions(closures=("plain", "frozen", *SURROGATES), n_kept=24, flow_steps=1)
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 
@@ -177,8 +177,8 @@ def test_tokens_that_are_all_the_same_are_refused(tiny):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (TraceOptions(closures=("chunks", "magic")), "no closure 'magic'; expected plain, frozen"),
-        (TraceOptions(closures=("plain",)), "the closure 'chunks', which is not among"),
+        (TraceOptions(closures=("points", "magic")), "no closure 'magic'; expected plain, frozen"),
+        (TraceOptions(closures=("plain",)), "the closure 'points', which is not among"),
     ],
 )
 def test_a_closure_that_is_not_there_is_refused_before_anything_runs(options, message):
@@ -231,7 +231,7 @@ def judged(folder, make, n=3000, **limits):
     model = load(folder)
     chosen = Limits(**{"context": 64, "batch": 8, "max_tokens": n, **limits})
     fit, judge = make(model.module, model.tokenizer, chosen)
-    options = TraceOptions(closures=("plain", "chunks"), n_kept=512, flow_steps=1)
+    options = TraceOptions(closures=("plain", "points", "chunks"), n_kept=512, flow_steps=1)
     return model, trace(model, judge, fit=fit, options=options)
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from orbitlens.errors import InputError
-from orbitlens.results.codec import decode
 
 LEVEL = 0.95
 
@@ -47,6 +46,8 @@ class Estimate:
         Raises:
             InputError: something is missing or of the wrong kind.
         """
+        from orbitlens.results.codec import decode  # and with it torch, which a list needs not
+
         stored: _Stored = decode(_Stored, data, "estimate")
         return cls(
             value=stored.value,

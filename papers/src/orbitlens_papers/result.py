@@ -120,10 +120,11 @@ def result_from_json(data: object) -> StudyResult:
     """
     try:
         stored: _Stored = decode(_Stored, data)
-        findings: list[Any] = decode(Sequence[Any], data.get("findings"), "findings")  # type: ignore[attr-defined] # an object, as `decode` saw
+        listed = data.get("findings") if isinstance(data, dict) else None
+        numbered = enumerate(decode(Sequence[Any], listed, "findings"))
         return StudyResult(
             **{f.name: getattr(stored, f.name) for f in fields(_Stored)},
-            findings=tuple(_finding_from_json(one, f"findings[{k}]") for k, one in enumerate(findings)),
+            findings=tuple(_finding_from_json(one, f"findings[{k}]") for k, one in numbered),
         )
     except InputError as error:
         raise InputError(
@@ -181,6 +182,16 @@ def outcome_from_json(data: object, where: str = "outcome") -> Outcome:
 
 def provenance(code: str) -> Provenance:
     """Return when and with what this process runs."""
+    return Provenance(
+        date=datetime.now(UTC).date().isoformat(),
+        versions=package_versions(),
+        hardware=f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}",
+        code=code,
+    )
+
+
+def package_versions() -> dict[str, str]:
+    """Return the versions of Python, of orbitlens and of the packages it computes with."""
     from orbitlens import __version__
 
     versions = {"orbitlens": __version__, "python": platform.python_version()}
@@ -189,9 +200,4 @@ def provenance(code: str) -> Provenance:
             versions[name] = version(name)
         except PackageNotFoundError:
             versions[name] = "not installed"
-    return Provenance(
-        date=datetime.now(UTC).date().isoformat(),
-        versions=versions,
-        hardware=f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}",
-        code=code,
-    )
+    return versions

@@ -1,25 +1,24 @@
 """Running a study: every claim is measured, and every outcome kept.
 
 Enters: a `Study` and settings. Leaves: a `StudyResult`. Every claim's outcome is written, whole, as
-soon as it is there, under a name made of the study, the scale, the seeds, the claim and the code
-that measured it: an interrupted run goes on where it stopped, and a changed study starts anew.
+soon as it is there, under a name made of all it depends on (`cached.py`): an interrupted run goes
+on where it stopped, and one of other code or data starts anew. One process at a time runs a study
+in a folder.
 """
 
-import functools
-import hashlib
-import inspect
 import json
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any
 
-from orbitlens.checkpoint.zoo import zoo_names
 from orbitlens.errors import InputError
-from orbitlens.files import writable_folder, write_result
+from orbitlens.files import read_json, writable_folder, write_result
+from orbitlens.lab.ownership import locked
+from orbitlens.results.codec import decode
 from orbitlens.running.workers import torch_threads
 from orbitlens_papers.bench import Bench, Settings
+from orbitlens_papers.cached import code_digest, outcome_file
 from orbitlens_papers.claim import Claim, Finding
 from orbitlens_papers.result import (
     StudyResult,
@@ -27,9 +26,10 @@ from orbitlens_papers.result import (
     outcome_to_json,
     provenance,
 )
-from orbitlens_papers.study import Measure, Study
+from orbitlens_papers.study import Study
 
 Progress = Callable[[int, int], None]
+LARGEST_OUTCOME = 64_000_000  # bytes
 TICKS = 100  # of the progress bar, a claim
 
 
@@ -51,16 +51,39 @@ def run_study(
         executor: who does the work, such as a cluster; processes of this machine if None.
         progress: called with what is done and what there is to do.
         fresh: measure everything anew.
+
+    Raises:
+        InputError: the folder cannot be written.
+        TrainingError: another process is running this study there.
     """
     writable_folder(folder)
+    with locked(
+        folder / f".lock-{study.name}",
+        f"{folder}: another process is running the study {study.name} in this folder. Wait until "
+        "it has ended: what it has measured is then read; or give this one a folder of its own.",
+    ):
+        return _run_study(study, settings, folder, executor, progress, fresh)
+
+
+def _run_study(
+    study: Study,
+    settings: Settings,
+    folder: Path,
+    executor: Executor | None,
+    progress: Progress | None,
+    fresh: bool,
+) -> StudyResult:
     # Named before anything runs: a module that is edited meanwhile is not the one in memory.
-    files = {claim: folder / _file_name(study, settings, claim) for claim in study.claims}
+    code = code_digest(*study.measures.values())
+    files = {
+        claim: folder / outcome_file(study, settings, claim, code=code) for claim in study.claims
+    }
     findings: list[Finding] = []
     reused = 0
     total = TICKS * len(study.claims)
     bench = Bench(
         settings,
-        folder / "runs",
+        folder / "runs" / code,
         executor=executor,
         step=lambda part: _report(progress, TICKS * len(findings) + round(TICKS * part), total),
     )
@@ -85,49 +108,8 @@ def run_study(
         sources=_sources(study, bench),
         findings=tuple(findings),
         reused=reused,
-        provenance=provenance(code_version(*study.measures.values())),
+        provenance=provenance(code),
     )
-
-
-def code_version(*measures: Measure) -> str:
-    """Return a name for the code behind measures: their modules, and the package's version."""
-    from orbitlens import __version__
-
-    functions = [_plain(measure) for measure in measures]
-    files = {inspect.getsourcefile(inspect.getmodule(f) or f) for f in functions}
-    mixed = hashlib.sha256(__version__.encode())
-    for name in sorted(name for name in files if name is not None):
-        mixed.update(Path(name).read_bytes())
-    return mixed.hexdigest()[:12]
-
-
-def _plain(measure: Measure) -> Callable[..., Any]:
-    while isinstance(measure, functools.partial):
-        measure = measure.func
-    return measure
-
-
-def _file_name(study: Study, settings: Settings, claim: Claim) -> str:
-    models: list[object] = []
-    if claim.key in study.on_models:
-        models = [*zoo_names(), *(_identity(model) for model in settings.models)]
-    version = code_version(study.measures[claim.key])
-    data = [_stamp(file) for file in map(settings.data_file, study.data_files) if file is not None]
-    what = [settings.n_seeds, settings.base_seed, models, settings.text, version, *data]
-    name = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
-    return f"{study.name}-{settings.scale.value}-{claim.key}-{name}.json"
-
-
-def _identity(model: str) -> list[str]:
-    """Return a name for a model that changes when its weights do."""
-    folder = Path(model)
-    files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
-    return [model, *map(_stamp, files)]
-
-
-def _stamp(file: Path) -> str:
-    """Return a name for a file that changes when it is written."""
-    return f"{file.name} {file.stat().st_size} {file.stat().st_mtime_ns}"
 
 
 def _sources(study: Study, bench: Bench) -> tuple[str, ...]:
@@ -141,9 +123,11 @@ def _sources(study: Study, bench: Bench) -> tuple[str, ...]:
 def _stored(file: Path, claim: Claim) -> Finding | None:
     """Return the finding of an earlier run; None where there is none, or it was damaged."""
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
-        return Finding(claim=claim, outcome=outcome_from_json(data), seconds=float(data["seconds"]))
-    except (OSError, KeyError, TypeError, ValueError, InputError):
+        data = read_json(file, LARGEST_OUTCOME)
+        outcome = outcome_from_json(data)
+        seconds = decode(float, data.get("seconds"), "seconds")
+        return Finding(claim=claim, outcome=outcome, seconds=seconds)
+    except (OSError, ValueError, InputError):
         return None
 
 

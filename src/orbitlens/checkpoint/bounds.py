@@ -1,7 +1,7 @@
 """What a checkpoint may ask for: sizes of files, counts of layers and heads, and where files lie.
 
-Enters: paths and numbers from untrusted files. Leaves: nothing, or a `CheckpointError`. Together the
-bounds make memory and time of opening and scanning a checkpoint a multiple of its bytes on disk
+Enters: paths and numbers from untrusted files. Leaves: nothing, or a `CheckpointError`. Together
+the bounds make memory and time of opening and scanning a checkpoint a multiple of its bytes on disk
 (docs/promises.md gives the multiples, tests/checkpoint/test_bounds.py measures them). Each is
 several times what the largest published models need.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from orbitlens.errors import CheckpointError
 
 LARGEST_CONFIG = 4_000_000  # bytes; 21,000 names of classes make one of a million
-LARGEST_INDEX = 32_000_000  # bytes; the 92,000 tensors of a mixture of 256 experts make nine million
+LARGEST_INDEX = 32_000_000  # bytes; the 92,000 tensors of 256 experts make nine million
 LARGEST_SIDE_FILE = 64_000_000  # bytes of tokenizers and the like; 262,000 tokens make 35 million
 MOST_CONTAINERS = 100_000  # objects and lists in a config or an index
 DEEPEST = 1024  # layers
@@ -85,6 +85,28 @@ def inside(folder: Path, name: str) -> Path:
     return file
 
 
+def beside_weights(folder: Path, name: str) -> Path | None:
+    """Return a small file of a model's folder, or None where there is none.
+
+    Raises:
+        CheckpointError: its name or link leads out of the folder, or it is too large to be read.
+    """
+    file = inside(folder, name)
+    if not file.exists():
+        return None
+    _refuse_large(file)
+    return file
+
+
+def _refuse_large(file: Path) -> None:
+    size = file.stat().st_size if file.exists() else 0
+    if size > LARGEST_SIDE_FILE and file.suffix not in WEIGHT_SUFFIXES:
+        raise CheckpointError(
+            f"{file}: {size} bytes are too many for a file beside the weights; at most "
+            f"{LARGEST_SIDE_FILE} are read. Remove it, or fetch the model again."
+        )
+
+
 def check_folder(folder: Path) -> None:
     """Refuse a folder that another library would read beyond these bounds.
 
@@ -94,10 +116,4 @@ def check_folder(folder: Path) -> None:
     for entry in sorted(folder.iterdir()):
         if entry.is_dir() and not entry.is_symlink():
             continue
-        file = inside(folder, entry.name)
-        size = file.stat().st_size if file.exists() else 0
-        if size > LARGEST_SIDE_FILE and file.suffix not in WEIGHT_SUFFIXES:
-            raise CheckpointError(
-                f"{file}: {size} bytes are too many for a file beside the weights; at most "
-                f"{LARGEST_SIDE_FILE} are read. Remove it, or fetch the model again."
-            )
+        _refuse_large(inside(folder, entry.name))

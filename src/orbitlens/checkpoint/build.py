@@ -141,7 +141,7 @@ class _Builder:
         position = self.get(layout.position)
         layers = _layer_numbers(layout, settings)
         qk_norm = self.get(layout.qk_norm)
-        norm = self.get(layout.norm)
+        norm, output_norm = self.get(layout.norm), self.get(layout.output_norm)
         epsilon = self._epsilon()
         # First, as it stops at the first missing layer: an absurd layer count costs nothing.
         tensors = tuple(self._tensors(layer) for layer in layers)
@@ -156,7 +156,7 @@ class _Builder:
             norm=self.get(layout.norm_kind) if norm is not None else None,
             norm_epsilon=epsilon,
             norm_gain_offset=layout.norm_gain_offset,
-            output_norm=self.get(layout.output_norm) is not None,
+            output_norm=output_norm is not None,
             qk_norm=layout.qk_norm_kind if qk_norm is not None else None,
             qk_norm_scope=layout.qk_norm_scope,
             qk_norm_epsilon=epsilon,
@@ -176,6 +176,7 @@ class _Builder:
             refusal=self.get(layout.refusal),
             fading=self.get(layout.fading),
             position_offset=layout.position_offset,
+            post_norm=norm is None and output_norm is None and self.get(layout.post_norm),
         )
 
     def _epsilon(self) -> float:

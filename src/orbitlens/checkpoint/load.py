@@ -38,7 +38,7 @@ def load_checkpoint(model: str | Path, *, allow_pickle: bool = False) -> Checkpo
     """
     path = _existing(str(model))
     if path.is_dir():
-        config = read_settings(path / "config.json", "a model's folder in Hugging Face layout has one")
+        config = read_config(path)
         config.pop("_gguf", None)  # our own key, which no file may set
         source = _open_folder(path, allow_pickle)
     elif path.suffix == ".gguf":
@@ -152,7 +152,8 @@ def _open_pickles(folder: Path, allow_pickle: bool) -> TensorSource:
 
 
 def _shards(folder: Path, index: str) -> list[Path]:
-    weight_map = read_settings(folder / index, "shards need their index", LARGEST_INDEX).get("weight_map")
+    stored = _read_settings(folder / index, "shards need their index", LARGEST_INDEX)
+    weight_map = stored.get("weight_map")
     if not isinstance(weight_map, Mapping) or not weight_map:
         raise CheckpointError(f"{folder / index}: expected an object 'weight_map' of file names.")
     values = list(weight_map.values())
@@ -170,12 +171,17 @@ def _shards(folder: Path, index: str) -> list[Path]:
     return files
 
 
-def read_settings(file: Path, why: str, largest: int = LARGEST_CONFIG) -> dict[str, Any]:
-    """Return an object in a JSON file of a checkpoint's folder.
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return the config of a folder in Hugging Face layout.
 
     Raises:
-        CheckpointError: it is not there (`why` says what it is for), too large, or something else.
+        CheckpointError: there is none, it is too large, or it is something else.
     """
+    why = "a model's folder in Hugging Face layout has one"
+    return _read_settings(folder / "config.json", why, LARGEST_CONFIG)
+
+
+def _read_settings(file: Path, why: str, largest: int) -> dict[str, Any]:
     file = inside(file.parent, file.name)
     try:
         value = read_json(file, largest, most_containers=MOST_CONTAINERS)

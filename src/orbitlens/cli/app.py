@@ -80,7 +80,7 @@ def main() -> None:
     except OrbitlensError as error:
         # The library speaks of arguments, which the commands have as options.
         text = str(error).replace("allow_pickle=True", "--allow-pickle")
-        print(f"orbitlens: {_harmless(text)}", file=sys.stderr)
+        print(f"orbitlens: {text}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         print("orbitlens: stopped.", file=sys.stderr)
@@ -88,12 +88,6 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
-
-
-def _harmless(text: str) -> str:
-    """Escape what a terminal would obey: messages quote names from files, which hold anything."""
-    kept = (c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
-    return "".join(kept)
 
 
 if __name__ == "__main__":

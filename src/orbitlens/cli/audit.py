@@ -23,16 +23,16 @@ def command(
     text: TextOption = None,
     images: ImagesOption = None,
     tokens: TokensOption = None,
-    samples: Annotated[int, typer.Option(metavar="N", help="Inputs.")] = 64,
-    permutations: Annotated[int, typer.Option(metavar="P", help="Permutations.")] = 64,
+    samples: Annotated[int, typer.Option(metavar="N", help="Inputs.")] = 32,
+    permutations: Annotated[int, typer.Option(metavar="P", help="Permutations.")] = 16,
     length: Annotated[
         int | None, typer.Option(metavar="L", help="Tokens of an input; 32 if not given.")
     ] = None,
     normalise: NormaliseOption = "0.5,0.5",
     seed: Annotated[int, typer.Option(metavar="S", help="Seed of inputs and shuffles.")] = 0,
     slices: Annotated[
-        bool, typer.Option("--slices/--no-slices", help="Probe what slices stand for.")
-    ] = True,
+        bool | None, typer.Option("--slices/--no-slices", help="Probe what slices stand for.")
+    ] = None,
     json_file: JsonOption = None,
     allow_pickle: PickleOption = False,
 ) -> None:

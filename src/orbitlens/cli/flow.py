@@ -18,10 +18,12 @@ from orbitlens.cli.output import (
 from orbitlens.errors import InputError
 
 if TYPE_CHECKING:
+    from orbitlens.flows.real_tokens import LayerTokens
     from orbitlens.flows.setup import SimulateOptions
     from orbitlens.flows.simulation import Simulation
     from orbitlens.heads.head import Head
     from orbitlens.heads.layers import AttentionLayer
+    from orbitlens.running.model import Model
 
 SystemOption = Annotated[
     str, typer.Option("--system", metavar="NAME", help="A named system (see --list).")
@@ -57,6 +59,12 @@ def simulate(
         str | None,
         typer.Option(metavar="MODEL:LAYER.HEAD", help="A head of a checkpoint, in place of NAME."),
     ] = None,
+    text: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Start --head from the model's tokens on this text, and compare."
+        ),
+    ] = None,
     tokens: TokensOption = 64,
     dim: Annotated[
         int | None, typer.Option("--dim", metavar="D", help="Width of the tokens: 3.")
@@ -67,12 +75,25 @@ def simulate(
         str | None, typer.Option(metavar="MASK", help="full (if not given) or causal.")
     ] = None,
     window: WindowOption = 0,
-    geometry: GeometryOption = "free",
+    geometry: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            help="free, sphere, post-ln, pre-ln, peri-ln or ngpt; if not given, free, and for a "
+            "model with norms the sphere.",
+        ),
+    ] = None,
+    token_length: Annotated[
+        float | None,
+        typer.Option(metavar="L", help="Length of a model's tokens; sqrt(d), or as in --text."),
+    ] = None,
     beta: BetaOption = 1.0,
     alignment: Annotated[
         float | None, typer.Option(metavar="A", help="Of the system 'mixed': -1 to 1.")
     ] = None,
-    until: UntilOption = 10.0,
+    until: Annotated[
+        float | None, typer.Option(metavar="T", help="Time (depth) to run: 10, or 1 with --text.")
+    ] = None,
     rtol: RtolOption = 1e-6,
     seed: SeedOption = 0,
     json_file: JsonOption = None,
@@ -89,6 +110,8 @@ def simulate(
         return
     if head is not None:
         _refuse_with_head(system=system, dim=dim, mask=mask, alignment=alignment)
+    elif text is not None or token_length is not None:
+        raise InputError("--text and --token-length are for a model's own flow: give --head too.")
     options = _options(
         n_tokens=tokens,
         d_model=3 if dim is None else dim,
@@ -99,11 +122,12 @@ def simulate(
         mask=mask,
         window=window,
         geometry=geometry,
-        until=until,
+        token_length=token_length,
+        until=(10.0 if text is None else 1.0) if until is None else until,
         rtol=rtol,
         seed=seed,
     )
-    _run_simulation(system or "aligned", head, options, json_file, plot)
+    _run_simulation(system or "aligned", head, text, options, json_file, plot)
 
 
 def _refuse_with_head(**given: object) -> None:
@@ -119,6 +143,7 @@ def _refuse_with_head(**given: object) -> None:
 def _run_simulation(
     system: str,
     head: str | None,
+    text: Path | None,
     options: "SimulateOptions",
     json_file: Path | None,
     plot: Path | None,
@@ -130,24 +155,26 @@ def _run_simulation(
         from orbitlens.draw.film_file import film_kind
 
         film_kind(plot)
-    target = _target(head) if head is not None else system
+    target, tokens = (system, None) if head is None else _target(head, text, options.n_tokens)
     with progress_bar("simulating"):
-        result = run(target, options, name=head)
+        result = run(target, options, tokens=tokens, name=head)
     if plot is not None:
-        _write_film(result, target, plot)
+        _write_film(result, target, tokens, plot)
     written = [] if plot is None else [f"plot written to {plot}"]
     show(result, simulation_view, json_file=json_file, written=written)
 
 
-def _write_film(result: "Simulation", target: object, plot: Path) -> None:
+def _write_film(
+    result: "Simulation", target: object, tokens: "LayerTokens | None", plot: Path
+) -> None:
     from orbitlens.draw.film_file import write_film
     from orbitlens.flows.film import flow_film
+    from orbitlens.flows.flow import build_flow
     from orbitlens.flows.picture import flow_picture
-    from orbitlens.flows.simulation import build_flow
 
-    system, start = build_flow(target, result.options)
-    title = f"{result.name}, {len(start)} tokens in {system.d_model} dimensions"
-    picture = flow_picture(result.trajectory, title=title, system=system)
+    flow = build_flow(target, result.options, tokens)
+    title = f"{result.name}, {len(flow.start)} tokens in {flow.system.d_model} dimensions"
+    picture = flow_picture(result.trajectory, title=title, system=flow.system)
     write_film(flow_film(picture), plot)
 
 
@@ -174,21 +201,31 @@ def _parsed(given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _target(text: str) -> "Head | AttentionLayer":
-    """Read "MODEL:3.7" as head 7 of layer 3, "MODEL:3" as the whole layer 3."""
+def _target(
+    given: str, text: Path | None, n_tokens: int
+) -> tuple["Head | AttentionLayer", "LayerTokens | None"]:
+    """Read "MODEL:3.7" as head 7 of layer 3, "MODEL:3" as the whole layer 3, and its tokens."""
     from orbitlens.running.model import load
 
-    model, colon, place = text.rpartition(":")
+    model, colon, place = given.rpartition(":")
     layer, dot, number = place.partition(".")
     if not colon or not is_number(layer) or (dot and not is_number(number)):
         raise InputError(
-            f"--head {text!r}: expected MODEL:LAYER.HEAD, such as my-model:3.7 (or MODEL:LAYER)."
+            f"--head {given!r}: expected MODEL:LAYER.HEAD, such as my-model:3.7 (or MODEL:LAYER)."
         )
     opened = load(model)
     stack = opened.architecture.stacks[-1].name
-    if not dot:
-        return opened.layer(int(layer), stack=stack)
-    return opened.head(int(layer), int(number), stack=stack)
+    whole = opened.layer(int(layer), stack=stack)
+    target = opened.head(int(layer), int(number), stack=stack) if dot else whole
+    return target, None if text is None else _layer_tokens(opened, text, int(layer), n_tokens)
+
+
+def _layer_tokens(model: "Model", text: Path, layer: int, n_tokens: int) -> "LayerTokens":
+    from orbitlens.cli.inputs import chosen_inputs
+    from orbitlens.flows.real_tokens import layer_tokens
+
+    inputs = chosen_inputs(text=text, images=None, tokens=None)
+    return layer_tokens(model, inputs, layer=layer, n_tokens=n_tokens)
 
 
 def _list_systems() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orbitlens.errors import InputError
+from orbitlens.errors import InputError, printable
 from orbitlens.files import write_whole
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def write_json(data: dict[str, Any], file: Path) -> None:
 
     text = dumps(data)
     if str(file) == "-":
-        typer.echo(text)
+        typer.echo(text)  # JSON escapes whatever is not ASCII
         return
     try:
         if file.exists() and not file.is_file():  # a device or a pipe: nothing to keep whole
@@ -85,19 +85,32 @@ def replace_file(file: Path, text: str) -> None:
 
 def stdout() -> "Console":
     """Return the console results go to; piped, it is as wide as COLUMNS says, or 80."""
-    from rich.console import Console
-
     is_terminal = sys.stdout is not None and sys.stdout.isatty()  # None: closed by the caller
     columns = os.environ.get("COLUMNS", "")
     piped = int(columns) if re.fullmatch("[1-9][0-9]{0,4}", columns) else 80
-    return Console(width=None if is_terminal else piped, highlight=False)
+    return _console(width=None if is_terminal else piped)
 
 
 def stderr() -> "Console":
     """Return the console for everything that is not a result."""
-    from rich.console import Console
+    return _console(stderr=True)
 
-    return Console(stderr=True, highlight=False)
+
+def _console(*, width: int | None = None, stderr: bool = False) -> "Console":
+    """Return a console that shows text and never has the terminal obey it.
+
+    Names and tokens come from files. Rich's own styles and cursor movements are no text to it.
+    """
+    from rich.console import Console
+    from rich.segment import Segment
+
+    class SafeConsole(Console):
+        def render(self, renderable: Any, options: Any = None) -> "Iterator[Segment]":  # noqa: ANN401 - rich's
+            for part in super().render(renderable, options):
+                shown = part.text if part.control else printable(part.text)
+                yield part if shown == part.text else Segment(shown, part.style)
+
+    return SafeConsole(width=width, stderr=stderr, highlight=False)
 
 
 @contextmanager

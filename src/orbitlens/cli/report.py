@@ -47,7 +47,7 @@ def command(
     normalise: NormaliseOption = "0.5,0.5",
     max_tokens: Annotated[int, typer.Option(metavar="N", help="Tokens to run.")] = 2048,
     context: Annotated[int, typer.Option(metavar="N", help="Tokens a context.")] = 64,
-    samples: Annotated[int, typer.Option(metavar="N", help="Inputs of the audit.")] = 24,
+    samples: Annotated[int, typer.Option(metavar="N", help="Inputs of the audit.")] = 32,
     permutations: Annotated[int, typer.Option(metavar="P", help="Shuffles of each.")] = 16,
     flows: Annotated[
         int | None,

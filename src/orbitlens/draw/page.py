@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
 from orbitlens.draw.script import bundle
+from orbitlens.errors import printable
 
 POLICY = "default-src 'none'; img-src data:; script-src '{script}'; style-src '{style}'"
 STYLED = re.compile(r' style="([^"]*)"')  # never of a text: `esc` writes its quotes as &quot;
@@ -26,7 +27,7 @@ def esc(value: object) -> str:
     >>> esc("</script>")
     '&lt;/script&gt;'
     """
-    return html.escape(str(value), quote=True)
+    return html.escape(printable(str(value)), quote=True)
 
 
 def script_json(data: object) -> str:

@@ -124,6 +124,7 @@ class Stack:
     refusal: str | None = None  # why heads cannot be read
     latent: LatentSpec | None = None
     position_offset: int = 0  # rows of the table of positions that no token uses (OPT, RoBERTa)
+    post_norm: bool = False  # norms on the stream itself, behind attention and MLP
 
     @property
     def n_layers(self) -> int:

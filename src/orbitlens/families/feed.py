@@ -16,8 +16,9 @@ Steer: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any], Any, bool], Argume
 
 
 class Encoding(StrEnum):
-    """How positions enter; "absolute" moves when all ids shift, the others do not."""
+    """How positions enter, if at all; "absolute" moves when all ids shift, the others do not."""
 
+    NONE = "none"
     ABSOLUTE = "absolute"
     ROTARY = "rotary"
     ALIBI = "alibi"

@@ -55,6 +55,7 @@ class Layout:
     norm_gain_offset: float = 0.0
     norm_epsilon: PerConfig[float] = 1e-6  # where the config gives none
     output_norm: PerConfig[str | None] = None
+    post_norm: PerConfig[bool] = True  # of stacks with neither of these: norms are on the stream
     qk_norm: PerConfig[tuple[str, str] | None] = None
     qk_norm_kind: NormKind = NormKind.RMS
     qk_norm_scope: QKNormScope = QKNormScope.HEAD

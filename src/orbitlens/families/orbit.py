@@ -145,7 +145,12 @@ def _separable(settings: Settings) -> list[str]:
 
 
 def _feed(feed: Feed, config: Any) -> Feed:  # noqa: ANN401
-    encodings = {"rotary": Encoding.ROTARY, "alibi": Encoding.ALIBI, "t5": Encoding.T5_BIAS}
+    encodings = {
+        "none": Encoding.NONE,
+        "rotary": Encoding.ROTARY,
+        "alibi": Encoding.ALIBI,
+        "t5": Encoding.T5_BIAS,
+    }
     feed = replace(
         feed,
         encoding=encodings.get(config.position, Encoding.ABSOLUTE),
@@ -179,6 +184,7 @@ ORBIT = Family(
             norm_weightless=definite,
             norm_epsilon=lambda c: c.real("layer_norm_eps", 1e-5, least=0.0),
             output_norm=lambda c: "attn_out_norm" if norm(c) == "peri" else None,
+            post_norm=lambda c: norm(c) == "post",
             position=position,
             positions="embed_positions.weight",
             relative_bias="relative_bias.weight",

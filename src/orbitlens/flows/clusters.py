@@ -6,11 +6,12 @@ Enters: points. Leaves: a label for each.
 from typing import no_type_check
 
 import numpy as np
-from numba import njit
+
+from orbitlens.flows._fast.compiling import compiled
 
 
 @no_type_check
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def connected_labels(points, radius):
     """Return the component of each point: neighbours share a label, and so do theirs.
 

@@ -126,16 +126,24 @@ def plane_limits(plane: Plane) -> tuple[tuple[float, float], tuple[float, float]
 
 
 def side_panels(picture: FlowPicture) -> list[Panel]:
-    """Return the distance, and the energy where there is one or else the largest length."""
+    """Return the cosine or the distance; the energy where there is one, or the largest length."""
     times, panels = picture.times.tolist(), []
-    if picture.log_distance is not None:
+    if picture.cosine is not None:
+        title = "mean cosine of pairs (1: all directions are one)"
+        panels.append(_plain_panel(title, times, picture.cosine))
+    elif picture.log_distance is not None:
         title = "mean squared distance of pairs"
         panels.append(_log_panel(title, times, picture.log_distance))
     if picture.energy is not None:
-        panels.append(_energy_panel(times, picture.energy))
-    else:
+        title = "energy (1: all tokens in one point)"
+        panels.append(_plain_panel(title, times, picture.energy))
+    elif picture.cosine is None or not _is_constant(picture.log_norm):
         panels.append(_log_panel("length of the largest token", times, picture.log_norm))
     return panels
+
+
+def _is_constant(values: Float[Tensor, " steps"]) -> bool:
+    return bool((values - values[0]).abs().max() < 1e-6)
 
 
 def _side(title: str, x: list[float], y: Float[Tensor, " steps"], limits: tuple[float, float],
@@ -145,11 +153,11 @@ def _side(title: str, x: list[float], y: Float[Tensor, " steps"], limits: tuple[
     return Panel(layers=[line], title=title, x_label="time", y_range=limits, y_ticks=ticks)
 
 
-def _energy_panel(times: list[float], energy: Float[Tensor, " steps"]) -> Panel:
-    """Return the energy on its own range: its steps may be small against a single point's."""
-    low, high = _padded(energy, least=0.01)
+def _plain_panel(title: str, times: list[float], values: Float[Tensor, " steps"]) -> Panel:
+    """Return a chart on the values' own range: their steps may be small against 1."""
+    low, high = _padded(values, least=0.01)
     ticks = tuple((v, f"{v:.6g}") for v in _round_numbers(low, high))
-    return _side("energy (1: all tokens in one point)", times, energy, (low, high), ticks)
+    return _side(title, times, values, (low, high), ticks)
 
 
 def _log_panel(title: str, times: list[float], exponents: Float[Tensor, " steps"]) -> Panel:

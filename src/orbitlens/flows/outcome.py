@@ -1,6 +1,8 @@
 """What became of the tokens: they ran away, settled, or gathered in clusters.
 
-Enters: saved moments. Leaves: an `End` with a status, its time, and the number of clusters.
+Enters: saved moments. Leaves: an `End` with a status, its time, and the number of clusters; and a
+`Fate`, read off the size of the cloud where tokens are free, and off S = ln(1 - C), C the mean
+cosine over pairs, where attention sees directions.
 """
 
 import math
@@ -20,7 +22,9 @@ from orbitlens.flows.system import Geometry
 from orbitlens.trajectory import Status, Trajectory
 
 CLUSTER = 1e-3  # tokens this close, in units of the cloud's first size, are one cluster
-TREND = math.log(2)  # change of size that makes a trend
+TREND = math.log(2)  # change of the logarithm of size that makes a trend
+TURN = 0.01  # change of S that makes one (theory section 7)
+NO_SPREAD = 1e-300  # of 1 - C: below, a logarithm would be infinite
 
 Array = NDArray[np.float64]
 
@@ -35,11 +39,26 @@ class End:
 
 
 class Fate(StrEnum):
-    """Which way the size of the cloud went, for comparison with what theory predicts."""
+    """Which way the cloud went, for comparison with what theory predicts.
+
+    Of free flows it is about size: of the others about directions, which spread (diverging), gather
+    (converging), or do neither.
+    """
 
     DIVERGING = "diverging"
     CONVERGING = "converging"
     MIXED = "mixed"
+
+    def words(self, geometry: Geometry) -> str:
+        """Return the fate as it is called in a geometry."""
+        return self.value if geometry is Geometry.FREE else OF_DIRECTIONS[self]
+
+
+OF_DIRECTIONS = {
+    Fate.DIVERGING: "spreads directions",
+    Fate.CONVERGING: "gathers directions",
+    Fate.MIXED: "neither gathers nor spreads directions",
+}
 
 
 def cluster_labels(tokens: Tokens, radius: float) -> Int[Tensor, " tokens"]:
@@ -49,7 +68,7 @@ def cluster_labels(tokens: Tokens, radius: float) -> Int[Tensor, " tokens"]:
     >>> cluster_labels(points, 0.1).tolist()
     [0, 0, 1]
     """
-    return torch.from_numpy(connected_labels(np.ascontiguousarray(tokens.double().numpy()), radius))
+    return torch.from_numpy(_labels(tokens.double().numpy(), radius))
 
 
 def count_clusters(tokens: Tokens, radius: float) -> int:
@@ -91,8 +110,15 @@ def _log_sizes(x: Array, log_scale: Array) -> Array:
     return np.log(np.maximum(_lengths(x).max(axis=-1), 1e-300)) + log_scale
 
 
+def _labels(x: Array, radius: float) -> NDArray[np.int64]:
+    """Return labels at a gap of `radius`, in units of it: squares of gaps may be out of range."""
+    unit = max(radius, 1e-300)
+    labels: NDArray[np.int64] = connected_labels(np.ascontiguousarray(x / unit), radius / unit)
+    return labels
+
+
 def _count(x: Array, radius: float) -> int:
-    return int(connected_labels(np.ascontiguousarray(x), radius).max()) + 1
+    return int(_labels(x, radius).max()) + 1
 
 
 def _radius(start: Array, geometry: Geometry) -> float:
@@ -133,16 +159,38 @@ def _settled_end(geometry: Geometry, times: Array, tokens: Array) -> End:
     return End(status=status, time=float(times[settled]), n_clusters=clusters)
 
 
-def growth(trajectory: Trajectory) -> tuple[float, float]:
-    """Return how much the logarithm of the cloud's size changed: in all, and last."""
-    sizes = _log_sizes(trajectory.unit_tokens.numpy(), trajectory.log_scale.numpy())
-    last = sizes[-1] - sizes[-2] if len(sizes) > 1 else 0.0
-    return float(sizes[-1] - sizes[0]), float(last)
+def log_spreads(tokens: Float[Tensor, "steps tokens d_model"]) -> Float[Tensor, " steps"]:
+    """Return S = ln(1 - C) at each moment, C the mean cosine over pairs; 0 for a single token.
+
+    1 - C is half the mean squared distance between directions: no difference of near numbers.
+    """
+    x = tokens.double().numpy()
+    y = x / np.maximum(_lengths(x), 1e-300)[..., None]
+    apart = np.square(y - y.mean(axis=1, keepdims=True)).sum(axis=(1, 2))
+    return torch.from_numpy(np.log(np.maximum(apart / max(x.shape[1] - 1, 1), NO_SPREAD)))
 
 
-def fate(trajectory: Trajectory) -> Fate:
-    """Return where the cloud's size went: doubled and growing, halved and shrinking, or neither."""
-    change, slope = growth(trajectory)
+def course(trajectory: Trajectory, geometry: Geometry) -> Array:
+    """Return what a fate is read off, at each moment: ln of the largest length, or S."""
+    if geometry is Geometry.FREE:
+        return _log_sizes(trajectory.unit_tokens.numpy(), trajectory.log_scale.numpy())
+    values: Array = log_spreads(trajectory.unit_tokens).numpy()
+    return values
+
+
+def fate(trajectory: Trajectory, geometry: Geometry = Geometry.FREE) -> Fate:
+    """Return where the cloud went.
+
+    Its size doubled and grows, halved and shrinks, or neither; of directions, S rose or fell by
+    more than theory's bound for a sign.
+    """
+    values = course(trajectory, geometry)
+    change = values[-1] - values[0]
+    if geometry is not Geometry.FREE:
+        if abs(change) <= TURN:
+            return Fate.MIXED
+        return Fate.DIVERGING if change > 0 else Fate.CONVERGING
+    slope = values[-1] - values[-2] if len(values) > 1 else 0.0
     if trajectory.status is Status.DIVERGED or (change > TREND and slope > 0):
         return Fate.DIVERGING
     if change < -TREND and slope <= 0:

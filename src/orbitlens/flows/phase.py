@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from orbitlens.errors import InputError
-from orbitlens.files import write_whole
+from orbitlens.files import read_json, write_whole
 from orbitlens.flows.agreement import FlowAgreement, agreement_of
 from orbitlens.flows.integrate import IntegrateOptions, integrate_flow
 from orbitlens.flows.outcome import Fate, fate, log_sizes
@@ -22,7 +22,8 @@ from orbitlens.flows.prediction import predict
 from orbitlens.flows.setup import Setup, build
 
 SWEPT = {f.name: f.type for f in fields(Setup) if f.type in (int, float) and f.name != "seed"}
-VERSION = 2  # of the cells' files; another version is computed anew
+LARGEST_CELL = 100_000  # bytes of a cell's file
+VERSION = 3  # of the cells' files; another version is computed anew
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,10 +150,11 @@ def run_cell(setup: Setup, n_seeds: int) -> dict[str, float]:
         system, tokens = build(replace(setup, seed=setup.seed + seed))
         trajectory = integrate_flow(system, tokens, until=setup.until, options=options)
         sizes = log_sizes(trajectory.unit_tokens, trajectory.log_scale)
-        fates.append(fate(trajectory))
+        fates.append(fate(trajectory, system.geometry))
         clusters.append(trajectory.n_clusters)
         growth.append((sizes[-1] - sizes[0]).item())
-        agreed.append(agreement_of(predict(system, tokens), trajectory) is FlowAgreement.YES)
+        agreement = agreement_of(predict(system, tokens), trajectory, system.geometry)
+        agreed.append(agreement is FlowAgreement.YES)
     shares = {kind.value: fates.count(kind) / n_seeds for kind in Fate}
     return {
         **shares,
@@ -178,10 +180,11 @@ def _succeeded(future: Future[dict[str, float]]) -> bool:
 def _read(file: Path) -> dict[str, float] | None:
     """Return a cell's numbers; None where there is no cell yet, or something damaged it."""
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
+        data = read_json(file, LARGEST_CELL)
     except (OSError, ValueError):
         return None
-    return data if isinstance(data, dict) and set(data) == MEASURED else None
+    is_whole = isinstance(data, dict) and set(data) == MEASURED
+    return data if is_whole and all(type(v) in {int, float} for v in data.values()) else None
 
 
 def _write(file: Path, data: dict[str, float]) -> None:

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from orbitlens.errors import InputError
-from orbitlens.flows.outcome import CLUSTER, cluster_labels, log_sizes
+from orbitlens.flows.outcome import CLUSTER, cluster_labels, log_sizes, log_spreads
 from orbitlens.flows.plane import Plane, on_sphere, plane_of
 from orbitlens.flows.system import Geometry, System
 from orbitlens.theory.clouds import interaction_energy, mean_squared_distance
@@ -36,6 +36,7 @@ class FlowPicture:
     log_distance: Float[Tensor, " steps"] | None  # log10 of the mean of |x_i - x_j|^2 over pairs
     log_norm: Float[Tensor, " steps"]  # log10 of the largest |x_i|
     energy: Float[Tensor, " steps"] | None  # interaction energy, over that of a single point
+    cosine: Float[Tensor, " steps"] | None  # mean over pairs, where attention sees directions
     notes: tuple[str, ...]  # what a reader must know to read the picture
 
 
@@ -46,7 +47,8 @@ def flow_picture(
 
     Moments are taken at an equal stride, never invented between saved ones. Tokens of width 2 are
     drawn as they are, of width 1 against time, on the sphere in 3 dimensions as seen from outside,
-    and others along the two directions in which they vary most.
+    and others along the two directions in which they vary most. Where attention sees tokens divided
+    by their length, they are drawn so.
 
     Args:
         trajectory: the tokens over time.
@@ -70,7 +72,10 @@ def flow_picture(
     ran_away = trajectory.status is Status.DIVERGED or bool(log_scale[-1] > 0)
     labels, sizes = _clusters(tokens, geometry, ran_away=ran_away)
     shown = _shown(tokens.shape[1])
-    plane = plane_of(times, tokens[:, shown], log_scale, labels[shown])
+    seen = _directions(tokens) if geometry.normalises_input else tokens
+    plane = plane_of(times, seen[:, shown], log_scale, labels[shown])
+    if geometry.normalises_input:
+        notes += ["tokens are drawn at length 1, as attention sees them"]
     log_distance, distance_notes = _log_distance(tokens, log_scale)
     energy, energy_notes = _energy(tokens, log_scale, system)
     if len(shown) < tokens.shape[1]:
@@ -86,6 +91,7 @@ def flow_picture(
         log_distance=log_distance,
         log_norm=log_sizes(tokens, log_scale) / math.log(10),
         energy=energy,
+        cosine=_cosine(tokens, geometry),
         notes=(*plane.notes, *notes, *distance_notes, *energy_notes),
     )
 
@@ -120,7 +126,7 @@ def _clusters(
     if ran_away:  # gaps count in units of the cloud at the end
         radius = CLUSTER * max(last.norm(dim=-1).max().item(), 1e-300)
     elif geometry is not Geometry.FREE:
-        last = last / last.norm(dim=-1, keepdim=True).clamp(min=1e-300)
+        last = _directions(last)
         radius = CLUSTER
     found = cluster_labels(last, radius)
     counts = found.bincount()
@@ -129,6 +135,18 @@ def _clusters(
     rank = torch.full_like(counts, ALONE)
     rank[order[: len(sizes)]] = torch.arange(len(sizes))
     return rank[found], tuple(sizes)
+
+
+def _directions(x: Float[Tensor, "*any d_model"]) -> Float[Tensor, "*any d_model"]:
+    return x / x.norm(dim=-1, keepdim=True).clamp(min=1e-300)
+
+
+def _cosine(
+    tokens: Float[Tensor, "steps tokens d_model"], geometry: Geometry
+) -> Float[Tensor, " steps"] | None:
+    if geometry is Geometry.FREE or tokens.shape[1] < 2:
+        return None
+    return -torch.expm1(log_spreads(tokens))
 
 
 def _log_distance(
@@ -150,6 +168,8 @@ def _energy(
         return None, ["no energy: it is defined for tokens on the sphere"]
     if system is None or system.beta <= 0:
         return None, ["no energy: it needs a system with a positive beta"]
+    if not _has_identity_scores(system):
+        return None, ["no energy: it is defined for one head with scores x_i . x_j"]
     if tokens.shape[1] > MOST_FOR_ENERGY:
         return None, [f"no energy: it is left out beyond {MOST_FOR_ENERGY} tokens"]
     beta = system.beta
@@ -158,3 +178,13 @@ def _energy(
     if not torch.isfinite(share).all():
         return None, [f"no energy: exp(beta) is beyond float64 for beta = {beta:g}"]
     return share, []
+
+
+def _has_identity_scores(system: System) -> bool:
+    """Say whether scores are inner products of tokens, without positions or biases."""
+    if system.n_heads != 1 or system.rotary is not None or system.alibi_slopes is not None:
+        return False
+    shifted = any(b is not None and bool(b.any()) for b in (system.b_q, system.b_k))
+    score = system.w_q[0] @ system.w_k[0].T
+    eye = torch.eye(system.d_model, dtype=torch.float64)
+    return not shifted and not system.reinjected and torch.allclose(score, eye, atol=1e-9)

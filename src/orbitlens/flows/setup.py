@@ -32,7 +32,8 @@ class SimulateOptions:
     rotary_base: float = 10000.0
     mask: Mask | None = None  # of the named systems (None: full); a head has its own
     window: int = 0  # tokens; 0: none, or a head's own
-    geometry: Geometry = Geometry.FREE
+    geometry: Geometry | None = None  # None: a system's own; of a model with norms, the sphere
+    token_length: float | None = None  # of a model's tokens in its stream; None: see `normed.py`
     until: float = 10.0
     rtol: float = 1e-6
     seed: int = 0
@@ -73,7 +74,7 @@ def build(setup: SimulateOptions, given: System | None = None) -> tuple[System, 
         beta=base.beta * setup.beta,
         mask=setup.mask or base.mask,
         window=setup.window or base.window,
-        geometry=base.geometry if setup.geometry is Geometry.FREE else setup.geometry,
+        geometry=setup.geometry or base.geometry,
     )
     return _with_position(system, setup, generator), tokens
 

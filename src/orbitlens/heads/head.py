@@ -57,6 +57,8 @@ class Head:
     q_latent: Latent | None = None  # w_q, b_q are at its typical length
     kv_latent: Latent | None = None  # w_v, b_v are, and w_k, b_k but for what is rotated
     output_gain: ModelVector | None = None  # of a norm on attention's output, at typical length
+    norm: NormKind | None = None  # in front of attention; its gain and shift are folded in
+    post_norm: bool = False  # whether the stream itself is normalised, behind attention and MLP
 
     @property
     def d_model(self) -> int:

@@ -107,6 +107,8 @@ class AttentionLayer:
             q_latent=q_latent,
             kv_latent=kv_latent,
             output_gain=self.output_gain,
+            norm=self.stack.norm,
+            post_norm=self.stack.post_norm,
         )
         return replace(head, qk_norm=self._qk_norm(head, h, group))
 

@@ -1,7 +1,7 @@
-"""One process at a time in the folder of a run, and errors of the disk in words.
+"""One process at a time in the folder of a run, a sweep or a study; errors of the disk in words.
 
-Enters: a run's folder. Leaves: the right to write there, held by a lock of the operating system
-that ends with its process, however that ends; or a `TrainingError` that says what to do.
+Enters: a folder. Leaves: the right to write there, held by a lock of the operating system that ends
+with its process, however that ends; or a `TrainingError` that says what to do.
 """
 
 from collections.abc import Iterator
@@ -28,14 +28,27 @@ def owned(folder: Path) -> Iterator[None]:
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / LOCK, timeout=PATIENCE)
+    with locked(
+        folder / LOCK,
+        f"{folder}: another process is training this run. Wait until it has ended: its result is "
+        "then read, not computed a second time.",
+    ):
+        yield
+
+
+@contextmanager
+def locked(file: Path, refusal: str) -> Iterator[None]:
+    """Hold a lock for a while; it ends with this process, however that ends.
+
+    Raises:
+        TrainingError: another process holds it, which `refusal` tells; or there can be none.
+    """
+    lock = FileLock(file, timeout=PATIENCE)
+    with writing(file.parent):
         try:
             lock.acquire()
-        except Timeout as error:
-            raise TrainingError(
-                f"{folder}: another process is training this run. Wait until it has ended: its "
-                "result is then read, not computed a second time."
-            ) from error
+        except Timeout as error:  # which is an error of the disk too
+            raise TrainingError(refusal) from error
     try:
         yield
     finally:

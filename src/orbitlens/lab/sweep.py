@@ -11,8 +11,9 @@ from concurrent.futures import BrokenExecutor, Executor, Future, as_completed
 from pathlib import Path
 from typing import Any
 
-from orbitlens.errors import InputError, OrbitlensError
-from orbitlens.files import write_whole
+from orbitlens.errors import OrbitlensError
+from orbitlens.files import writable_folder, write_whole
+from orbitlens.lab.ownership import LOCK, locked
 from orbitlens.lab.run import RunConfig, RunResult, run_hash
 from orbitlens.lab.run_state import RESULT
 from orbitlens.lab.summary import Row, summary_row
@@ -32,11 +33,27 @@ def run_sweep(
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> SweepResult:
-    """Run what `folder` does not hold yet, and return everything."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be written ({error}). Choose another.") from error
+    """Run what `folder` does not hold yet, and return everything.
+
+    Raises:
+        InputError: the folder cannot be written.
+        TrainingError: another process is running a sweep there.
+    """
+    writable_folder(folder)
+    with locked(
+        folder / LOCK,
+        f"{folder}: another process is running a sweep in this folder. Wait until it has ended: "
+        "the runs it has done are then read; or give this one a folder of its own.",
+    ):
+        return _run_sweep(sweep, folder, make_executor, progress)
+
+
+def _run_sweep(
+    sweep: Sweep,
+    folder: Path,
+    make_executor: MakeExecutor,
+    progress: Callable[[int, int], None] | None,
+) -> SweepResult:
     wanted = {(cell.label, seed): cell.config(seed) for cell in sweep.cells for seed in sweep.seeds}
     names = {place: run_hash(config) for place, config in wanted.items()}
     runs = _Runs(folder, {names[place]: config for place, config in wanted.items()}, progress)

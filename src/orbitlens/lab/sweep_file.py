@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from orbitlens.errors import InputError
+from orbitlens.files import read_bounded
 from orbitlens.lab.recipe import check_run
 from orbitlens.lab.run import RunConfig, run_config
 
+LARGEST_SWEEP = 1_000_000  # bytes
 PARTS = ("seeds", "base", "grid", "baseline", "variants")
 
 
@@ -55,7 +57,7 @@ def read_sweep(file: Path, changes: Mapping[str, Any] | None = None) -> Sweep:
         InputError: with the line and the key, where something is unknown or does not fit.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_bounded(file, LARGEST_SWEEP).decode("utf-8")
         data = tomllib.loads(text)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file}: this cannot be read ({error}).") from error

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from orbitlens.errors import InputError, TrainingError
-from orbitlens.files import drop_drafts, write_folder, write_whole
+from orbitlens.files import drop_drafts, read_json, write_folder, write_whole
 from orbitlens.lab.devices import Tracker, check_share, make_accelerator
 from orbitlens.lab.judging import convergence, judge
 from orbitlens.lab.ownership import owned, writing
@@ -51,6 +51,7 @@ from orbitlens.lab.tokenizer import character_tokenizer
 from orbitlens.results.codec import decode
 from orbitlens.running.loading import threads_for
 
+LARGEST_RESULT = 16_000_000  # bytes of a run's result
 LOG_EVERY = 50  # steps; also how often losses are checked
 STATE_EVERY = 5.0  # seconds
 SHOW_EVERY = 0.2  # seconds
@@ -110,10 +111,10 @@ def read_result(path: Path) -> RunResult | None:
     """
     file = path / RESULT
     try:
-        result: RunResult = decode(RunResult, json.loads(file.read_text(encoding="utf-8")))
+        result: RunResult = decode(RunResult, read_json(file, LARGEST_RESULT))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, RecursionError, InputError) as error:
+    except (OSError, ValueError, InputError) as error:
         raise TrainingError(
             f"{file}: this result of a run cannot be read ({error}). Delete it to train again."
         ) from error

@@ -12,7 +12,7 @@ from orbitlens.errors import InputError
 from orbitlens.order.audit_result import Audit
 from orbitlens.order.measuring import Origin, measure_order
 from orbitlens.order.options import AuditOptions
-from orbitlens.order.subject import make_subject
+from orbitlens.order.questions import subject_for
 from orbitlens.running.inputs import inputs_of
 from orbitlens.running.loading import threads_for
 from orbitlens.running.model import load
@@ -36,7 +36,8 @@ def audit(
         progress: called with (done, total) sequences of the 2 x 2.
 
     Raises:
-        InputError: the inputs do not fit the model, are too short or too few.
+        InputError: the inputs do not fit the model, are too short or too few, or there is no
+            sensible question to ask of the model.
         UnknownFamilyError: nothing is known about how the family takes positions and masks.
         AuditError: a self-check failed, so that the numbers would mean nothing.
     """
@@ -51,16 +52,13 @@ def audit(
     inputs = inputs_of(opened, text, normalise=chosen.normalise, seed=chosen.seed)
     generator = torch.Generator().manual_seed(chosen.seed)
     samples = samples_of(opened, inputs, chosen.samples, length=chosen.length, generator=generator)
-    companion = opened.feed.companion  # the input of a tower that is not audited
     with threads_for(opened.n_parameters), opened.evaluating() as module:
-        subject = make_subject(
-            module,
-            n_front=samples.n_front,
-            n_after_query=samples.n_after_query,
-            companion=companion(module.config) if companion is not None else {},
-        )
         notes = (*opened.notes, *samples.notes)
         origin = Origin(name=opened.name, source=samples.source, notes=notes)
         return measure_order(
-            subject, samples.items, options=chosen, origin=origin, progress=progress
+            subject_for(opened, module, samples),
+            samples.items,
+            options=chosen,
+            origin=origin,
+            progress=progress,
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from orbitlens.order.blocks import Block, PositionReading
 from orbitlens.order.checks import STILL, Check
-from orbitlens.order.divergence import Shapley
+from orbitlens.order.divergence import Effects, Shapley
 from orbitlens.order.sensitivity import CellReading, LayerReading, SizedReading
 from orbitlens.order.slices import Slices
 from orbitlens.order.subject import Cell
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import pandas
 
 BLIND_BITS = 1e-9  # order sensitivity up to which a model counts as order-blind
-WILD_SHARE = 2.0  # shares beyond this say that mechanisms cancel, not what each brings
 BLIND_CHANGE = 1e-4  # the same for a model without a prediction head, relative change
 
 
@@ -45,7 +44,7 @@ class AuditModel:
     kind: str
     encoding: str
     own_cell: str
-    has_head: bool
+    has_head: bool  # order sensitivity is in bits; otherwise a relative change
     n_layers: int
     n_parameters: int
 
@@ -56,9 +55,11 @@ class AuditSettings:
 
     source: str
     samples: int
-    permutations: int
+    permutations: int  # of each input, at each place
     length: int
     movable: tuple[int, int]  # first and last item that moves
+    asked: str  # the prediction that is read
+    places: tuple[int, ...]  # where, one at a time; none where it is read off all items
     seed: int
 
 
@@ -83,12 +84,13 @@ class Audit(Result):
     model: AuditModel
     settings: AuditSettings
     cells: dict[str, CellReading | None]  # None: see not_ablatable
-    not_ablatable: dict[str, str]  # cell -> why it cannot be reached
-    shapley: Shapley | None
+    not_ablatable: dict[str, str]  # cell -> why it is not there
+    effects: Effects | None  # of encoding and mask; None without all four cells
+    shapley: Shapley | None  # their shares; None where there is none to give
     floor: float | None  # order sensitivity of the model without encoding and mask: rounding
     encoding_effect: float | None  # relative change of the prediction when encoding is removed
     threshold: float  # effect below which a swap counts as free
-    horizon: int | None  # swaps further back than this many tokens are free
+    horizon: int | None  # swaps further than this many tokens from the query are free
     layers: tuple[LayerReading, ...]
     swap_distance: tuple[SizedReading, ...]
     windows: tuple[SizedReading, ...]
@@ -112,18 +114,21 @@ class Audit(Result):
         """What the numbers say about the model as it is."""
         if self.sensitivity > (BLIND_BITS if self.model.has_head else BLIND_CHANGE):
             return Verdict.ORDERED
-        no_encoding = self.encoding_effect is not None and self.encoding_effect <= STILL
-        if no_encoding and self.model.own_cell == Cell.PE_FULL:
+        if not self.has_encoding and self.attends_in_full:
             return Verdict.INVARIANT
-        if no_encoding and self.model.n_layers == 1:
+        if not self.has_encoding and self.model.n_layers == 1:
             return Verdict.ONE_LAYER
         return Verdict.BLIND
 
     @property
-    def mechanisms_cancel(self) -> bool:
-        """Say that the whole depends on order much less than its parts do; shares mean little."""
-        shares = self.shapley
-        return shares is not None and max(abs(shares.encoding), abs(shares.mask)) > WILD_SHARE
+    def has_encoding(self) -> bool:
+        """Whether anything tells positions apart, as far as removing it shows."""
+        return self.encoding_effect is None or self.encoding_effect > STILL
+
+    @property
+    def attends_in_full(self) -> bool:
+        """Whether the model has no mask: what order it sees is its encoding's, by construction."""
+        return self.model.own_cell == Cell.PE_FULL
 
     # The modules that describe an audit stand on this one, so they are imported when needed.
 

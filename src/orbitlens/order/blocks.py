@@ -9,20 +9,21 @@ reported beside what the swaps did.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from orbitlens.order.permutations import shuffles
 from orbitlens.order.sensitivity import Bench, compare, mean_of, neighbour_effects
 
 FREE_SHARE = 0.01  # of the model's order sensitivity: a swap that does less counts as free
-N_BLOCK_SHUFFLES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class PositionReading:
-    """What swapping a token with the next one does."""
+    """What swapping a token with the next one that moves does."""
 
     position: int  # of the first of the two
-    from_end: int  # places between the second of the two and the end of the input
+    other: int  # of the second
+    from_query: int  # places from the nearer of the two to where the prediction is read
     mean: float  # over inputs in which the two tokens differ; bits
     share_moved: float  # share of inputs in which they differ
 
@@ -44,18 +45,22 @@ def by_position(bench: Bench) -> list[PositionReading]:
     moved = comparison.moved.mean(dim=0)
     total = (comparison.values * comparison.moved).mean(dim=0)
     means = total / moved.clamp_min(1e-12)
+    query = bench.subject.query % bench.n_items
     return [
         PositionReading(
-            position=place,
-            from_end=bench.n_items - 2 - place,
+            position=first,
+            other=second,
+            from_query=min(abs(query - first), abs(query - second)),
             mean=float(means[k]),
             share_moved=float(moved[k]),
         )
-        for k, place in enumerate(bench.movable[:-1])
+        for k, (first, second) in enumerate(pairwise(bench.movable))
     ]
 
 
-def find_blocks(bench: Bench, positions: list[PositionReading], threshold: float) -> list[Block]:
+def find_blocks(
+    bench: Bench, positions: list[PositionReading], threshold: float, *, n_shuffles: int = 8
+) -> list[Block]:
     """Return the maximal runs of positions whose neighbour swaps stay below the threshold."""
     blocks: list[Block] = []
     run: list[PositionReading] = []
@@ -64,18 +69,18 @@ def find_blocks(bench: Bench, positions: list[PositionReading], threshold: float
             run.append(reading)
             continue
         if run:
-            blocks.append(_tested(bench, run, threshold))
+            blocks.append(_tested(bench, run, threshold, n_shuffles))
         run = []
     return blocks
 
 
-def _tested(bench: Bench, run: list[PositionReading], threshold: float) -> Block:
-    places = range(run[0].position, run[-1].position + 2)
-    perms = shuffles(bench.n_items, places, N_BLOCK_SHUFFLES, bench.generator)
+def _tested(bench: Bench, run: list[PositionReading], threshold: float, n_shuffles: int) -> Block:
+    places = [*(reading.position for reading in run), run[-1].other]
+    perms = shuffles(bench.n_items, places, n_shuffles, bench.generator)
     shuffled = mean_of(bench, compare(bench, bench.subject.own_cell, perms)).mean
     return Block(
-        first=places.start,
-        last=places.stop - 1,
+        first=places[0],
+        last=places[-1],
         largest_swap=max(reading.mean for reading in run),
         shuffled=shuffled,
         free=shuffled <= threshold,
@@ -83,11 +88,11 @@ def _tested(bench: Bench, run: list[PositionReading], threshold: float) -> Block
 
 
 def horizon(positions: list[PositionReading], threshold: float) -> int | None:
-    """Return how many tokens back the last neighbour swap that matters is; None if none does not.
+    """Return how far from the query the last neighbour swap that matters is; None if all do.
 
-    Swaps further back than this stay below the threshold, all of them.
+    Swaps further off than this stay below the threshold, all of them.
     """
-    matter = [reading.from_end for reading in positions if reading.mean > threshold]
+    matter = [reading.from_query for reading in positions if reading.mean > threshold]
     furthest = max(matter) if matter else 0
-    beyond = [reading for reading in positions if reading.from_end > furthest]
+    beyond = [reading for reading in positions if reading.from_query > furthest]
     return furthest if beyond else None

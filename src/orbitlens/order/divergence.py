@@ -7,11 +7,12 @@ import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 N_RESAMPLES = 1000
 INTERVAL = 0.95
+SLACK = 1e-9  # a Shapley value this little below 0, in bits, is rounding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,37 +57,103 @@ def bootstrap_mean(values: Float[Tensor, " samples"], generator: torch.Generator
     """
     if not len(values):
         raise ValueError("no samples to take a mean of")
-    picks = torch.randint(len(values), (N_RESAMPLES, len(values)), generator=generator)
-    means = values[picks].mean(dim=1)
+    means = values[_resampled(len(values), generator)].mean(dim=1)
+    return _within(float(values.mean()), means)
+
+
+def _resampled(n_samples: int, generator: torch.Generator) -> Int[Tensor, "resamples samples"]:
+    return torch.randint(n_samples, (N_RESAMPLES, n_samples), generator=generator)
+
+
+def _within(mean: float, resampled: Float[Tensor, " resamples"]) -> Mean:
     edge = (1.0 - INTERVAL) / 2.0
-    low, high = torch.quantile(means, torch.tensor([edge, 1.0 - edge], dtype=means.dtype)).tolist()
-    return Mean(mean=float(values.mean()), low=low, high=high)
+    ends = torch.tensor([edge, 1.0 - edge], dtype=resampled.dtype)
+    low, high = torch.quantile(resampled, ends).tolist()
+    return Mean(mean=mean, low=low, high=high)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effects:
+    """What encoding and mask bring alone, and what they bring together beyond the sum of these.
+
+    With v the order sensitivity: v(encoding) - v(neither), v(mask) - v(neither), and the
+    interaction v(both) - v(encoding) - v(mask) + v(neither).
+    """
+
+    encoding: Mean
+    mask: Mean
+    interaction: Mean  # negative: one undoes what the other brings
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shapley:
-    """What each mechanism adds, on average over the orders of adding them; shares sum to 1."""
+    """What each mechanism brings, half of the interaction included, as shares that sum to 1."""
 
-    encoding: float  # share, may be negative or above 1 where mechanisms work against each other
+    encoding: float  # between 0 and 1
     mask: float
+    encoding_interval: tuple[float, float]  # an end beyond 0 or 1: interaction is not excluded
+    mask_interval: tuple[float, float]
     encoding_bits: float
     mask_bits: float
 
 
-def shapley(*, both: float, encoding_only: float, mask_only: float, neither: float) -> Shapley:
-    """Return the Shapley values of encoding and mask for order sensitivity v.
+def split_order(
+    *,
+    both: Float[Tensor, " samples"],
+    encoding_only: Float[Tensor, " samples"],
+    mask_only: Float[Tensor, " samples"],
+    neither: Float[Tensor, " samples"],
+    generator: torch.Generator,
+) -> tuple[Effects, Shapley | None]:
+    """Return what encoding and mask bring to order sensitivity v, and their shares of it.
 
         encoding = ((v(encoding) - v(neither)) + (v(both) - v(mask))) / 2, mask likewise;
         they sum to v(both) - v(neither).
 
-    >>> shapley(both=1.0, encoding_only=0.6, mask_only=0.2, neither=0.0).encoding
-    0.7
+    A value below 0 is no share of a whole (the other would be above 1): then there are no shares,
+    and the interaction says by how much one mechanism undoes the other. Arguments hold one value a
+    sample, of the same samples, which are resampled together.
+
+    >>> cells = [torch.full((3,), value) for value in (1.0, 0.6, 0.2, 0.0)]
+    >>> names = ("both", "encoding_only", "mask_only", "neither")
+    >>> source = torch.Generator().manual_seed(0)
+    >>> effects, shares = split_order(**dict(zip(names, cells)), generator=source)
+    >>> round(effects.interaction.mean, 6), round(shares.encoding, 6), round(shares.mask, 6)
+    (0.2, 0.7, 0.3)
     """
-    encoding = ((encoding_only - neither) + (both - mask_only)) / 2.0
-    mask = ((mask_only - neither) + (both - encoding_only)) / 2.0
-    total = both - neither
-    if total <= 0.0:
-        return Shapley(encoding=0.0, mask=0.0, encoding_bits=encoding, mask_bits=mask)
-    return Shapley(
-        encoding=encoding / total, mask=mask / total, encoding_bits=encoding, mask_bits=mask
+    cells = torch.stack([both, encoding_only, mask_only, neither]).double()
+    picks = _resampled(cells.shape[1], generator)
+    points, drawn = _parts(cells.mean(dim=1)), _parts(cells[:, picks].mean(dim=2))
+    found = {name: _within(float(points[name]), drawn[name]) for name in points}
+    effects = Effects(**{name: found[name] for name in ("encoding", "mask", "interaction")})
+    least = min(float(points[name]) for name in ("encoding_bits", "mask_bits"))
+    if float(points["total"]) <= 0.0 or least < -SLACK:
+        return effects, None
+    first, second = found["encoding_share"], found["mask_share"]
+    return effects, Shapley(
+        encoding=first.mean,
+        mask=second.mean,
+        encoding_interval=(first.low, first.high),
+        mask_interval=(second.low, second.high),
+        encoding_bits=found["encoding_bits"].mean,
+        mask_bits=found["mask_bits"].mean,
     )
+
+
+def _parts(cells: Tensor) -> dict[str, Tensor]:
+    """Return effects, Shapley values and shares of v(both), v(encoding), v(mask), v(neither)."""
+    both, encoding_only, mask_only, neither = cells
+    total, first, second = both - neither, encoding_only - neither, mask_only - neither
+    interaction = total - first - second
+    encoding, mask = first + interaction / 2.0, second + interaction / 2.0
+    size = torch.where(total > 0.0, total, torch.ones_like(total))
+    return {
+        "total": total,
+        "encoding": first,
+        "mask": second,
+        "interaction": interaction,
+        "encoding_bits": encoding,
+        "mask_bits": mask,
+        "encoding_share": encoding / size,
+        "mask_share": mask / size,
+    }

@@ -6,6 +6,7 @@ permutation a row. A permutation p acts on items as (p x)[k] = x[p[k]].
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from jaxtyping import Int
@@ -110,62 +111,69 @@ def _rattle(
 # --- shuffles --------------------------------------------------------------------------------
 
 
-def shuffles(n_items: int, movable: range, count: int, generator: torch.Generator) -> Permutations:
+def shuffles(
+    n_items: int, movable: Sequence[int], count: int, generator: torch.Generator
+) -> Permutations:
     """Return uniform permutations of the movable items; the others stay."""
-    rows = torch.arange(n_items).repeat(count, 1)
     order = torch.rand(count, len(movable), generator=generator).argsort(dim=1)
-    rows[:, movable.start : movable.stop] = movable.start + order
-    return rows
+    return _reordered(n_items, movable, order)
 
 
-def neighbour_swaps(n_items: int, movable: range) -> Permutations:
+def neighbour_swaps(n_items: int, movable: Sequence[int]) -> Permutations:
     """Return the swaps of each movable item with the next; they generate all permutations."""
-    swaps = [_swap(n_items, k, k + 1) for k in movable[:-1]]
+    swaps = [_swap(n_items, a, b) for a, b in pairwise(movable)]
     if not swaps:
         raise InputError(f"{len(movable)} of {n_items} items may move; a swap needs two.")
     return torch.stack(swaps)
 
 
 def swaps_at_distance(
-    n_items: int, movable: range, distance: int, count: int, generator: torch.Generator
+    n_items: int, movable: Sequence[int], distance: int, count: int, generator: torch.Generator
 ) -> Permutations:
-    """Return swaps of two movable items `distance` apart, at random places."""
+    """Return swaps of two items `distance` apart among the movable ones, at random places."""
     room = len(movable) - distance
     if room < 1 or distance < 1:
         raise InputError(f"no two of {len(movable)} movable items are {distance} apart.")
-    first = movable.start + torch.randint(room, (count,), generator=generator)
-    rows = torch.arange(n_items).repeat(count, 1)
+    first = torch.randint(room, (count,), generator=generator)
+    order = torch.arange(len(movable)).repeat(count, 1)
     pick = torch.arange(count)
-    rows[pick, first], rows[pick, first + distance] = first + distance, first
-    return rows
+    order[pick, first], order[pick, first + distance] = first + distance, first
+    return _reordered(n_items, movable, order)
 
 
 def window_shuffles(
-    n_items: int, movable: range, window: int, count: int, generator: torch.Generator
+    n_items: int, movable: Sequence[int], window: int, count: int, generator: torch.Generator
 ) -> Permutations:
-    """Return permutations within consecutive windows: no item moves `window` places or more."""
+    """Return permutations within windows of so many consecutive movable items."""
     places = torch.arange(len(movable))
     keys = (places // window).double() + torch.rand(
         count, len(movable), generator=generator, dtype=torch.float64
     )
-    rows = torch.arange(n_items).repeat(count, 1)
-    rows[:, movable.start : movable.stop] = movable.start + keys.argsort(dim=1)
-    return rows
+    return _reordered(n_items, movable, keys.argsort(dim=1))
 
 
 def ngram_shuffles(
-    n_items: int, movable: range, size: int, count: int, generator: torch.Generator
+    n_items: int, movable: Sequence[int], size: int, count: int, generator: torch.Generator
 ) -> Permutations:
-    """Return permutations of whole n-grams: the order inside each is kept."""
+    """Return permutations of whole n-grams of movable items: the order inside each is kept."""
     places = torch.arange(len(movable))
-    rows = torch.arange(n_items).repeat(count, 1)
-    for row in rows:
+    orders = []
+    for _ in range(count):
         # a random first cut, so that no boundary is special
         start = int(torch.randint(size, (1,), generator=generator))
         piece = (places + start) // size
         key = torch.rand(int(piece.max()) + 1, generator=generator, dtype=torch.float64)
-        order = torch.argsort(key[piece], stable=True)
-        row[movable.start : movable.stop] = movable.start + order
+        orders.append(torch.argsort(key[piece], stable=True))
+    return _reordered(n_items, movable, torch.stack(orders))
+
+
+def _reordered(
+    n_items: int, movable: Sequence[int], order: Int[Tensor, "count moving"]
+) -> Permutations:
+    """Return permutations that put the movable items in given orders, the others staying."""
+    places = torch.tensor(list(movable))
+    rows = torch.arange(n_items).repeat(len(order), 1)
+    rows[:, places] = places[order]
     return rows
 
 

@@ -98,9 +98,13 @@ def _standard(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _ridge(features: Tensor, targets: Tensor) -> Tensor:
-    gram = features.T @ features
-    penalty = RIDGE * gram.diagonal().mean()
+    """Return (F'F + c I)^-1 F'T, or the same as F'(FF' + c I)^-1 T where rows are fewer."""
+    n_rows, n_features = features.shape
+    penalty = RIDGE * features.square().sum(0).mean()
+    gram = features @ features.T if n_rows < n_features else features.T @ features
     gram.diagonal().add_(penalty)
+    if n_rows < n_features:
+        return features.T @ torch.linalg.solve(gram, targets)
     return torch.linalg.solve(gram, features.T @ targets)
 
 

@@ -3,12 +3,14 @@
 Enters: a subject, inputs and permutations. Leaves: one divergence for each input and permutation,
 and its means: by cell, by layer, by swap distance, by position, by window and by n-gram.
 
-Work: permutations run in batches, inputs that a permutation leaves as they were (repeated tokens)
-run once, only the query's logits are computed, and neighbour swaps share what lies before them.
+Work: permutations run in batches, equal inputs (repeated tokens) run once, predictions on inputs as
+they are are kept, only the query's logits are computed, and neighbour swaps share what lies before
+them. Where a model is asked at several places, each has permutations of its own, and a sample's
+value is the mean over all of them.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -28,10 +30,9 @@ from orbitlens.order.subject import Cell, Subject, run
 
 BATCH_TOKENS = 2048  # tokens of one forward call: small enough for the cache of one core
 GROUP_VALUES = 64_000_000  # logits held at once
-N_LAYER_SAMPLES = 8
-N_LAYER_SHUFFLES = 4
 
-
+# items, movable ones, size, count, generator -> permutations of that size
+Draw = Callable[[int, Sequence[int], int, int, torch.Generator], Permutations]
 Shuffles = Int[Tensor, "*samples each items"]
 
 
@@ -76,6 +77,7 @@ class Bench:
     generator: torch.Generator
     cost: Work = field(default_factory=Work)
     progress: Callable[[int], None] = lambda n: None  # told how many sequences were done
+    kept: dict[tuple[Cell, int], Tensor] = field(default_factory=dict)  # predictions on the inputs
 
     @property
     def n_items(self) -> int:
@@ -83,61 +85,78 @@ class Bench:
         return self.items.shape[1]
 
     @property
-    def movable(self) -> range:
+    def movable(self) -> tuple[int, ...]:
         """Items that permutations move."""
         return self.subject.movable(self.n_items)
+
+    def some(self, n_samples: int) -> "Bench":
+        """Return the same with fewer inputs, spread evenly over all."""
+        chosen = torch.linspace(0, len(self.items) - 1, n_samples).round().long()
+        kept = {key: values[chosen] for key, values in self.kept.items()}
+        return replace(self, items=self.items[chosen], kept=kept)
 
     def each(self, permutations: Permutations) -> Shuffles:
         """Deal permutations out to the inputs, the same number to each."""
         return permutations.reshape(len(self.items), -1, self.n_items)
 
 
-def compare(bench: Bench, cell: Cell, permutations: Shuffles) -> Comparison:
+def compare(
+    bench: Bench, cell: Cell, permutations: Shuffles, subject: Subject | None = None
+) -> Comparison:
     """Return how predictions move when inputs are permuted, each by permutations of its own.
 
     Args:
         bench: the model and its inputs.
         cell: what is switched on.
         permutations: (samples, count, items), or (count, items) for the same ones everywhere.
+        subject: the model asked at another place than the bench's.
     """
+    asked = subject or bench.subject
     values, moved, worst = [], [], 0.0
     own = permutations if permutations.ndim == 3 else permutations.expand(len(bench.items), -1, -1)
-    size = _group_size(bench, own.shape[1])
-    for group, orders in zip(bench.items.split(size), own.split(size), strict=True):
+    starts = unpermuted(bench, cell, asked)
+    size = max(1, GROUP_VALUES // (starts.shape[1] * (own.shape[1] + 1)))
+    distance = js_bits if asked.in_bits else relative_change
+    for group, orders, before in zip(
+        bench.items.split(size), own.split(size), starts.split(size), strict=True
+    ):
         shuffled = torch.stack([x[order] for x, order in zip(group, orders, strict=True)])
-        before, after = _predictions(bench, cell, group, shuffled)
-        distance = js_bits if bench.subject.has_head else relative_change
+        is_same = (shuffled == group[:, None]).flatten(2).all(-1)
+        after = before[:, None].repeat(1, shuffled.shape[1], 1)
+        bench.cost.asked += shuffled.shape[0] * shuffled.shape[1]
+        if not is_same.all():
+            after[~is_same] = _predictions(bench, cell, asked, shuffled[~is_same])
         values.append(distance(before[:, None].expand_as(after), after))
         worst = max(worst, float((after - before[:, None]).abs().max()))
-        same = (shuffled == group[:, None]).flatten(2).all(-1)
-        moved.append((~same).double())
+        moved.append((~is_same).double())
     return Comparison(values=torch.cat(values), max_difference=worst, moved=torch.cat(moved))
 
 
-def _group_size(bench: Bench, n_permutations: int) -> int:
-    n_outputs = getattr(bench.subject.model.config, "vocab_size", None) or 1000
-    return max(1, GROUP_VALUES // (int(n_outputs) * (n_permutations + 1)))
+def unpermuted(bench: Bench, cell: Cell, subject: Subject) -> Float[Tensor, "samples outputs"]:
+    """Return the predictions on the inputs as they are, run once for all comparisons."""
+    key = (cell, subject.query)
+    if key not in bench.kept:
+        bench.cost.asked += len(bench.items)
+        bench.kept[key] = _predictions(bench, cell, subject, bench.items)
+    return bench.kept[key]
 
 
 def _predictions(
-    bench: Bench, cell: Cell, group: Tensor, shuffled: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return predictions on the inputs (samples, outputs) and on all permuted ones."""
-    rows = torch.cat([group[:, None], shuffled], dim=1).flatten(0, 1)
-    bench.cost.asked += len(rows)
+    bench: Bench, cell: Cell, subject: Subject, rows: Tensor
+) -> Float[Tensor, "rows outputs"]:
+    """Return predictions on inputs; token ids that are equal are run once."""
     back: Tensor | None = None
-    if rows.ndim == 2:  # token ids: equal inputs need one run
+    n_rows = len(rows)
+    if rows.ndim == 2:
         rows, back = torch.unique(rows, dim=0, return_inverse=True)
     parts = []
     for batch in batches(rows):
-        parts.append(run(bench.subject, batch, cell).prediction)
+        parts.append(run(subject, batch, cell).prediction)
         bench.cost.add(batch)
         bench.progress(len(batch))
+    bench.progress(n_rows - len(rows))
     predictions = torch.cat(parts)
-    if back is not None:
-        predictions = predictions[back]
-    predictions = predictions.reshape(len(group), -1, predictions.shape[-1])
-    return predictions[:, 0], predictions[:, 1:]
+    return predictions if back is None else predictions[back]
 
 
 def batches(rows: Tensor) -> Iterator[Tensor]:
@@ -154,6 +173,16 @@ def mean_of(bench: Bench, comparison: Comparison) -> Mean:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PlaceReading:
+    """Order sensitivity where one place is asked for."""
+
+    place: int
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class CellReading:
     """Order sensitivity in one cell of the 2 x 2."""
 
@@ -162,19 +191,52 @@ class CellReading:
     low: float
     high: float
     max_logit_difference: float
+    places: tuple[PlaceReading, ...] = ()  # where the model is asked at several
 
 
-def read_cell(bench: Bench, cell: Cell, permutations: Shuffles) -> CellReading:
-    """Return the order sensitivity of one cell under given permutations."""
-    comparison = compare(bench, cell, permutations)
-    mean = mean_of(bench, comparison)
-    has_head = bench.subject.has_head
+@dataclass(frozen=True, kw_only=True)
+class CellValues:
+    """What a cell's reading is made of: the mean over permutations of each sample at each place."""
+
+    by_place: Float[Tensor, "samples places"]
+    max_difference: float
+
+
+def cell_values(bench: Bench, cell: Cell, permutations: Sequence[Shuffles]) -> CellValues:
+    """Return the order sensitivity of each sample in one cell, at each place.
+
+    Args:
+        bench: the model and its inputs.
+        cell: what is switched on.
+        permutations: for each place, permutations of its own.
+    """
+    parts = [
+        compare(bench, cell, own, subject)
+        for own, subject in zip(permutations, bench.subject.in_turn, strict=True)
+    ]
+    return CellValues(
+        by_place=torch.stack([part.values.mean(dim=1) for part in parts], dim=1),
+        max_difference=max(part.max_difference for part in parts),
+    )
+
+
+def read_cell(bench: Bench, values: CellValues) -> CellReading:
+    """Return the mean over samples and places, with its interval, and that of each place."""
+    mean = bootstrap_mean(values.by_place.mean(dim=1), bench.generator)
+    in_bits, n_items = bench.subject.in_bits, bench.n_items
+    places = []
+    if len(bench.subject.places) > 1:
+        for place, column in zip(bench.subject.places, values.by_place.T, strict=True):
+            one = bootstrap_mean(column, bench.generator)
+            where = place % n_items
+            places.append(PlaceReading(place=where, mean=one.mean, low=one.low, high=one.high))
     return CellReading(
-        mean_js_bits=mean.mean if has_head else None,
-        mean_relative_change=None if has_head else mean.mean,
+        mean_js_bits=mean.mean if in_bits else None,
+        mean_relative_change=None if in_bits else mean.mean,
         low=mean.low,
         high=mean.high,
-        max_logit_difference=comparison.max_difference,
+        max_logit_difference=values.max_difference,
+        places=tuple(places),
     )
 
 
@@ -188,11 +250,6 @@ class SizedReading:
     high: float
 
 
-def _sized(bench: Bench, size: int, permutations: Shuffles) -> SizedReading:
-    mean = mean_of(bench, compare(bench, bench.subject.own_cell, permutations))
-    return SizedReading(size=size, mean=mean.mean, low=mean.low, high=mean.high)
-
-
 def doublings(first: int, last: int) -> list[int]:
     """Return first, 2 first, 4 first, ... up to `last`, which is included."""
     sizes = []
@@ -203,47 +260,57 @@ def doublings(first: int, last: int) -> list[int]:
     return [*sizes, last] if last >= first else sizes
 
 
-def by_swap_distance(bench: Bench, count: int) -> list[SizedReading]:
-    """Return the mean effect of swapping two tokens, by how far apart they are."""
-    total = count * len(bench.items)
-    return [
-        _sized(
-            bench,
-            distance,
-            bench.each(
-                swaps_at_distance(bench.n_items, bench.movable, distance, total, bench.generator)
-            ),
-        )
-        for distance in doublings(1, len(bench.movable) - 1)
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """What permutations of each size do."""
+
+    swap_distance: tuple[SizedReading, ...] = ()  # of two tokens, by how far apart they are
+    windows: tuple[SizedReading, ...] = ()  # shuffles within windows; the largest holds all
+    ngrams: tuple[SizedReading, ...] = ()  # shuffles that keep n-grams; size 1 keeps none
+
+
+def by_size(bench: Bench, count: int, own: CellReading) -> Sizes:
+    """Return the mean effect of swaps and shuffles by their size, over samples and places.
+
+    All run together, in full batches. A shuffle within one window of all tokens, and one of single
+    tokens, is a plain shuffle: that is what the model's own cell has measured.
+    """
+    n_movable = len(bench.movable)
+    distances = doublings(1, n_movable - 1)
+    windows, ngrams = doublings(2, n_movable)[:-1], doublings(1, n_movable // 2)[1:]
+    draws: list[tuple[Draw, int]] = [
+        *((swaps_at_distance, size) for size in distances),
+        *((window_shuffles, size) for size in windows),
+        *((ngram_shuffles, size) for size in ngrams),
     ]
+    readings = iter(_sized(bench, draws, count))
+    value = own.mean_js_bits if own.mean_js_bits is not None else own.mean_relative_change
+    assert value is not None
+    whole, one = (
+        SizedReading(size=size, mean=value, low=own.low, high=own.high) for size in (n_movable, 1)
+    )
+    return Sizes(
+        swap_distance=tuple(next(readings) for _ in distances),
+        windows=(*(next(readings) for _ in windows), whole),
+        ngrams=(one, *(next(readings) for _ in ngrams)),
+    )
 
 
-def by_window(bench: Bench, count: int) -> list[SizedReading]:
-    """Return the mean effect of shuffles within windows of growing size."""
-    total = count * len(bench.items)
+def _sized(bench: Bench, draws: Sequence[tuple[Draw, int]], count: int) -> list[SizedReading]:
+    cell, parts, total = bench.subject.own_cell, [], count * len(bench.items)
+    for subject in bench.subject.in_turn:
+        places = subject.movable(bench.n_items)
+        orders = [
+            bench.each(draw(bench.n_items, places, size, total, bench.generator))
+            for draw, size in draws
+        ]
+        values = compare(bench, cell, torch.cat(orders, dim=1), subject).values
+        parts.append(values.reshape(len(bench.items), len(draws), count).mean(dim=2))
+    columns = torch.stack(parts).mean(dim=0).T
+    means = [bootstrap_mean(column, bench.generator) for column in columns]
     return [
-        _sized(
-            bench,
-            window,
-            bench.each(
-                window_shuffles(bench.n_items, bench.movable, window, total, bench.generator)
-            ),
-        )
-        for window in doublings(2, len(bench.movable))
-    ]
-
-
-def by_ngram(bench: Bench, count: int) -> list[SizedReading]:
-    """Return the mean effect of shuffles that keep n-grams together; size 1 is a plain shuffle."""
-    largest = len(bench.movable) // 2
-    total = count * len(bench.items)
-    return [
-        _sized(
-            bench,
-            size,
-            bench.each(ngram_shuffles(bench.n_items, bench.movable, size, total, bench.generator)),
-        )
-        for size in doublings(1, largest)
+        SizedReading(size=size, mean=mean.mean, low=mean.low, high=mean.high)
+        for (_, size), mean in zip(draws, means, strict=True)
     ]
 
 
@@ -255,27 +322,30 @@ class LayerReading:
     defects: dict[str, float]
 
 
-def by_layer(bench: Bench) -> list[LayerReading]:
+def by_layer(bench: Bench, n_samples: int = 8, n_shuffles: int = 4) -> list[LayerReading]:
     """Return |f_l(p X) - p f_l(X)| / |f_l(X)| over the items, at each layer, in each cell."""
-    few = bench.items[:N_LAYER_SAMPLES]
-    perms = shuffles(bench.n_items, bench.movable, N_LAYER_SHUFFLES, bench.generator)
+    few = bench.items[:n_samples]
+    perms = shuffles(bench.n_items, bench.movable, n_shuffles, bench.generator)
     rows: dict[str, list[float]] = {}
-    for cell in bench.subject.cells:
-        start = run(bench.subject, few, cell, hidden=True).hidden
-        bench.cost.add(few)
-        totals = [0.0] * len(start)
-        for perm in perms:
-            moved = run(bench.subject, few[:, perm], cell, hidden=True).hidden
-            bench.cost.add(few)
-            for layer, (a, b) in enumerate(zip(start, moved, strict=True)):
-                expected = a[:, perm].double()
-                totals[layer] += float((b - expected).norm() / expected.norm()) / len(perms)
-        rows[cell.value] = totals
+    inputs = torch.cat([few, *(few[:, perm] for perm in perms)])
+    for cell in bench.subject.compared:
+        states = run(bench.subject, inputs, cell, hidden=True).hidden
+        bench.cost.add(inputs)
+        rows[cell.value] = [_defect(layer.double().split(len(few)), perms) for layer in states]
     n_layers = len(next(iter(rows.values())))
     return [
         LayerReading(layer=k, defects={cell: values[k] for cell, values in rows.items()})
         for k in range(n_layers)
     ]
+
+
+def _defect(states: Sequence[Tensor], permutations: Permutations) -> float:
+    start, *moved = states
+    changes = []
+    for state, perm in zip(moved, permutations, strict=True):
+        expected = start[:, perm]
+        changes.append(float((state - expected).norm() / expected.norm()))
+    return sum(changes) / len(changes)
 
 
 def neighbour_effects(bench: Bench) -> Comparison:
@@ -289,6 +359,6 @@ def neighbour_effects(bench: Bench) -> Comparison:
         values.append(js_bits(before[:, None].expand_as(after), after))
         worst = max(worst, float((after - before[:, None]).abs().max()))
         bench.cost.count(after.shape[1] + 1, len(group), n_tokens)
-    pairs = bench.items[:, bench.movable.start : bench.movable.stop]
-    moved = (pairs[:, 1:] != pairs[:, :-1]).double()
+    first, second = (list(places) for places in (bench.movable[:-1], bench.movable[1:]))
+    moved = (bench.items[:, first] != bench.items[:, second]).double()
     return Comparison(values=torch.cat(values), max_difference=worst, moved=moved)

@@ -18,6 +18,7 @@ from orbitlens.order.residuals import has_parallel_layers, residual_layers, with
 from orbitlens.order.sensitivity import Bench, batches
 from orbitlens.order.subject import run
 
+MOST_CUT = 12  # layers up to which each loses its residual connections in turn
 MIN_SAMPLES = 6  # fewer cannot be split into training and held-out inputs
 
 
@@ -69,7 +70,9 @@ def read_slices(bench: Bench) -> Slices:
     for name, (attention, mlp) in cuts.items():
         cut = without_residuals(model, attention=attention, mlp=mlp)
         variants.append(_variant(bench, name, cut))
-    for layer in range(n_layers) if n_layers > 1 else ():
+    if n_layers > MOST_CUT:
+        notes.append(f"layers are not cut one by one: there are {n_layers}, more than {MOST_CUT}")
+    for layer in range(n_layers) if 1 < n_layers <= MOST_CUT else ():
         cut = without_residuals(model, attention=True, mlp=True, layers={layer})
         variants.append(_variant(bench, f"layer {layer}", cut, last_only=True))
     return Slices(variants=tuple(variants), notes=tuple(notes))

@@ -1,6 +1,7 @@
 """A model under audit: run in any cell of {with encoding, without} x {causal, full}.
 
-Enters: a transformers model and inputs. Leaves: predictions, and hidden states where asked.
+Enters: a transformers model, inputs and what is asked of it. Leaves: predictions, and hidden states
+where asked for.
 
 Never surgery: one position id for all tokens takes the encoding out (theory S3), an explicit 4-D
 mask sets who sees whom. The mask is always passed: transformers 5 reads constant position ids
@@ -10,7 +11,7 @@ without a mask as packed sequences, and lets each token see itself alone.
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -21,22 +22,15 @@ from torch import Tensor
 from orbitlens.errors import InputError
 from orbitlens.families.feed import Encoding, Feed, Kind
 from orbitlens.families.registry import feed_of
+from orbitlens.order.asked import IN_STATES, Asked, Question, is_score, usual_question
 from orbitlens.running.images import image_of_patches
 from orbitlens.running.switches import (
     constant_bias,
     constant_patch_positions,
+    one_position,
     open_buffers,
     steer_attention,
     steer_encoder,
-)
-
-HEADS = (
-    "ForCausalLM",
-    "LMHeadModel",
-    "ForMaskedLM",
-    "ForImageClassification",
-    "ForConditionalGeneration",
-    "ForPreTraining",
 )
 
 
@@ -70,15 +64,17 @@ class Output:
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """A model, how it is fed, and where its prediction is read."""
+    """A model, how it is fed, what is asked of it, and which items stay in place."""
 
     model: Any
     feed: Feed
     family: str
-    has_head: bool  # predictions are logits; otherwise a vector
-    n_front: int = 0  # leading items that never move, such as a begin-of-text token
-    n_back: int = 1  # trailing items that never move: the query, and what follows it
+    asked: Asked
+    in_bits: bool  # predictions are distributions; otherwise a vector, whose change is relative
+    pinned: tuple[int, ...] = ()  # items that never move, besides the query; -1 is the last
     query: int = -1  # item whose output is read (text); the class token for images
+    mask_id: int | None = None  # the token that stands in the query's place
+    places: tuple[int, ...] = ()  # where the same is asked in turn; the query is one of them
     companion: dict[str, Tensor] = field(default_factory=dict)  # the other tower's input, one row
 
     @property
@@ -91,6 +87,11 @@ class Subject:
         """The cells that can be reached; its own always can."""
         return tuple(cell for cell in Cell if self.obstacle(cell) is None)
 
+    @property
+    def compared(self) -> tuple[Cell, ...]:
+        """The cells that an audit compares; a model that attends in full has no mask to remove."""
+        return tuple(c for c in self.cells if self.feed.causal or not c.causal)
+
     def obstacle(self, cell: Cell) -> str | None:
         """Say why a cell cannot be reached, or None."""
         if cell is self.own_cell:
@@ -101,26 +102,32 @@ class Subject:
             return f"mask not ablatable: {self.feed.obstacle_mask}"
         return None
 
-    def movable(self, n_items: int) -> range:
+    def movable(self, n_items: int) -> tuple[int, ...]:
         """Return the items that permutations move."""
-        return range(self.n_front, n_items - self.n_back)
+        held = {place % n_items for place in self.pinned}
+        if self.asked is not Asked.POOLED and self.feed.kind is not Kind.IMAGE:
+            held.add(self.query % n_items)
+        return tuple(place for place in range(n_items) if place not in held)
+
+    @property
+    def in_turn(self) -> tuple["Subject", ...]:
+        """The same model asked at each of its places."""
+        return tuple(replace(self, query=place) for place in self.places) or (self,)
 
 
 def make_subject(
     model: Any,  # noqa: ANN401 - any transformers model
+    question: Question | None = None,
     *,
-    n_front: int = 0,
     stack: str | None = None,
-    n_after_query: int = 0,
     companion: dict[str, Tensor] | None = None,
 ) -> Subject:
     """Return a model ready for audit.
 
     Args:
         model: a transformers model.
-        n_front: leading items that never move.
+        question: what is asked of it; by default what its class predicts, at its last item.
         stack: "encoder" or "decoder" of an encoder-decoder model.
-        n_after_query: items behind the query, such as an end-of-text token.
         companion: input of the other tower, one row, as arguments of the model.
 
     Raises:
@@ -128,18 +135,22 @@ def make_subject(
         InputError: the model is not on the CPU.
     """
     feed = feed_of(model.config, stack=stack)
-    place = next(model.parameters()).device
-    if place.type != "cpu":
-        raise InputError(f"the model is on {place}; audits run on the CPU: model.cpu().")
-    is_image = feed.kind is Kind.IMAGE
+    device = next(model.parameters()).device
+    if device.type != "cpu":
+        raise InputError(f"the model is on {device}; audits run on the CPU: model.cpu().")
+    chosen = question or Question()
+    asked, places = chosen.asked or usual_question(model, feed), chosen.places
+    reads_first = asked in {Asked.CLASS, Asked.CLASS_STATE} and not feed.causal
     return Subject(
         model=model,
         feed=feed,
         family=str(model.config.model_type),
-        has_head=type(model).__name__.endswith(HEADS) or getattr(model, "has_head", False),
-        n_front=n_front,
-        n_back=0 if is_image else 1 + n_after_query,
-        query=0 if is_image else -1 - n_after_query,
+        asked=asked,
+        in_bits=asked not in IN_STATES and not is_score(model),
+        pinned=chosen.pinned,
+        places=places,
+        query=places[len(places) // 2] if places else (0 if reads_first else -1),
+        mask_id=chosen.mask_id,
         companion=companion or {},
     )
 
@@ -170,8 +181,7 @@ def run(
     arguments = _arguments(subject, items, cell, positions)
     if hidden:
         arguments["output_hidden_states"] = True
-    elif _keeps_last(subject):
-        arguments["logits_to_keep"] = 1
+    arguments |= keep_last(subject)
     mask = _visible(subject, items.shape[1], cell, window=_one_window(subject.feed))
     with torch.inference_mode(), _switched(subject, cell, mask):
         output = subject.model(**arguments)
@@ -192,7 +202,7 @@ def _items_argument(subject: Subject, items: Tensor) -> dict[str, Any]:
     batch = items.shape[0]
     kind = subject.feed.kind
     name = {Kind.IMAGE: "pixel_values", Kind.SEQ2SEQ_DECODER: "decoder_input_ids"}
-    value = image_of_patches(items) if kind is Kind.IMAGE else items
+    value = image_of_patches(items) if kind is Kind.IMAGE else _masked(subject, items)
     arguments: dict[str, Any] = {name.get(kind, "input_ids"): value}
     for key, row in subject.companion.items():
         arguments[key] = row.expand(batch, *row.shape[1:])
@@ -202,6 +212,14 @@ def _items_argument(subject: Subject, items: Tensor) -> dict[str, Any]:
     if kind in {Kind.DECODER, Kind.SEQ2SEQ_DECODER, Kind.SEQ2SEQ_ENCODER}:
         arguments["use_cache"] = False
     return arguments
+
+
+def _masked(subject: Subject, items: Tensor) -> Tensor:
+    if subject.mask_id is None:
+        return items
+    masked = items.clone()
+    masked[:, subject.query] = subject.mask_id
+    return masked
 
 
 def _arguments(
@@ -265,6 +283,8 @@ def _switched(subject: Subject, cell: Cell, mask: Tensor) -> Iterator[None]:
             stack.enter_context(steer_attention(model, feed, mask, cell.encoding))
         if is_encoder:
             stack.enter_context(steer_encoder(model, mask))
+        if subject.asked is Asked.MASKED:
+            stack.enter_context(one_position(model, subject.query))
         if feed.mask_buffers is not None and not cell.causal:
             stack.enter_context(open_buffers(model, *feed.mask_buffers))
         if cell.encoding or feed.ids is not None:  # ids take every encoding away
@@ -279,8 +299,10 @@ def _switched(subject: Subject, cell: Cell, mask: Tensor) -> Iterator[None]:
 # --- what it answers -------------------------------------------------------------------------
 
 
-def _keeps_last(subject: Subject) -> bool:
-    return subject.query == -1 and "logits_to_keep" in _parameters(type(subject.model))
+def keep_last(subject: Subject) -> dict[str, int]:
+    """Return the argument that computes the last token's logits alone, where there is one."""
+    takes = subject.query == -1 and "logits_to_keep" in _parameters(type(subject.model))
+    return {"logits_to_keep": 1} if takes else {}
 
 
 _known_parameters: dict[type, frozenset[str]] = {}
@@ -313,11 +335,11 @@ def _states(subject: Subject, output: Any) -> Sequence[Tensor]:  # noqa: ANN401
 
 
 def _prediction(subject: Subject, output: Any) -> Tensor:  # noqa: ANN401
-    if not subject.has_head:
+    if subject.asked in IN_STATES:
         states: Tensor = output.last_hidden_state
-        return states[:, subject.query]
+        return states.mean(dim=1) if subject.asked is Asked.POOLED else states[:, subject.query]
     logits: Tensor = output.logits if "logits" in output else output.prediction_logits
-    if logits.ndim == 2:  # one prediction an image
+    if logits.ndim == 2:  # one prediction an input
         return logits
     at = subject.query if subject.feed.kind is not Kind.SEQ2SEQ_ENCODER else -1
     return logits[:, at if logits.shape[1] > 1 else 0]

@@ -6,36 +6,31 @@ from typing import Any
 from orbitlens.draw.figure import GREY, INK
 from orbitlens.order.audit_result import Audit, value_of
 from orbitlens.order.subject import Cell
+from orbitlens.order.words import cell_names, percent, question_of, square_of, unit_of
 from orbitlens.results.html import HtmlTable, written
 from orbitlens.results.plotting import GATHER, SPREAD
 
-CELLS = {
-    Cell.PE_CAUSAL: "encoding and mask",
-    Cell.PE_FULL: "encoding alone",
-    Cell.NOPE_CAUSAL: "mask alone",
-    Cell.NOPE_FULL: "neither",
-}
-COLOURS = dict(zip(CELLS, (INK, SPREAD, GATHER, GREY), strict=True))
-
-
-def unit_of(audit: Audit) -> str:
-    """Return the unit of the order sensitivity."""
-    return "bits" if audit.model.has_head else "relative change"
+COLOURS = dict(zip(Cell, (INK, SPREAD, GATHER, GREY), strict=True))
 
 
 def reading_rows(audit: Audit) -> Iterator[dict[str, object]]:
     """Yield one row a reading; `quantity` says of what, `low` and `high` end its 95 % interval.
 
-    Readings: the order sensitivity of each cell of the 2 x 2, the equivariance defect of each
-    layer's output in each cell (layer -1 is the embedding), and of the model as it is, the effect
-    of swaps by distance, of shuffles within windows, of shuffles that keep n-grams, and of swaps of
-    neighbours by position.
+    Readings: the order sensitivity of each cell of the 2 x 2 and, where a model is asked at several
+    places, at each of these; what encoding and mask bring alone, their interaction and shares; the
+    equivariance defect of each layer's output in each cell (layer -1 is the embedding); and of the
+    model as it is, the effect of swaps by distance, of shuffles within windows, of shuffles that
+    keep n-grams, and of swaps of neighbours by position.
     """
     unit, own = unit_of(audit), audit.model.own_cell
     for cell, reading in audit.cells.items():
         if reading is not None:
             ends = {"low": reading.low, "high": reading.high}
             yield _row("order sensitivity", cell, value_of(reading), unit) | ends
+            for one in reading.places:
+                more = {"position": one.place, "low": one.low, "high": one.high}
+                yield _row("order sensitivity at a place", cell, one.mean, unit) | more
+    yield from _mechanisms(audit, unit)
     for layer in audit.layers:
         for cell, defect in layer.defects.items():
             yield _row("equivariance defect", cell, defect, "ratio") | {"layer": layer.layer - 1}
@@ -44,12 +39,27 @@ def reading_rows(audit: Audit) -> Iterator[dict[str, object]]:
         ("shuffle within windows", audit.windows),
         ("shuffle of n-grams", audit.ngrams),
     ):
-        for one in readings:
-            more = {"size": one.size, "low": one.low, "high": one.high}
-            yield _row(quantity, own, one.mean, unit) | more
+        for sized in readings:
+            more = {"size": sized.size, "low": sized.low, "high": sized.high}
+            yield _row(quantity, own, sized.mean, unit) | more
     for place in audit.positions:
         more = {"position": place.position}
         yield _row("swap of neighbours", own, place.mean, unit) | more
+
+
+def _mechanisms(audit: Audit, unit: str) -> Iterator[dict[str, object]]:
+    own = audit.model.own_cell
+    if audit.effects is not None:
+        for name in ("encoding", "mask", "interaction"):
+            value = getattr(audit.effects, name)
+            quantity = name if name == "interaction" else f"{name} alone"
+            ends = {"low": value.low, "high": value.high}
+            yield _row(quantity, own, value.mean, unit) | ends
+    if audit.shapley is not None:
+        for name in ("encoding", "mask"):
+            low, high = getattr(audit.shapley, f"{name}_interval")
+            share = getattr(audit.shapley, name)
+            yield _row(f"share of the {name}", own, share, "share") | {"low": low, "high": high}
 
 
 def _row(quantity: str, cell: str, value: float, unit: str) -> dict[str, object]:
@@ -61,33 +71,40 @@ def _row(quantity: str, cell: str, value: float, unit: str) -> dict[str, object]
 
 
 def audit_tables(audit: Audit) -> list[HtmlTable]:
-    """Return the 2 x 2 of encoding and mask, and the shares where they are known."""
+    """Return the 2 x 2 of encoding and mask, and what each brings where that is known."""
+    columns, rows = square_of(audit)
     square = HtmlTable(
-        caption=f"Order sensitivity, {unit_of(audit)}, with 95 % intervals; * as it is",
-        columns=["", "causal mask", "full attention"],
-        rows=[
-            [f"{audit.model.encoding} encoding", *_cells(audit, Cell.PE_CAUSAL, Cell.PE_FULL)],
-            ["without it", *_cells(audit, Cell.NOPE_CAUSAL, Cell.NOPE_FULL)],
-        ],
+        caption=f"Order sensitivity, {unit_of(audit)}, with 95 % intervals; * as it is. "
+        f"{question_of(audit)}",
+        columns=["", *columns],
+        rows=[[name, *_cells(audit, *cells)] for name, cells in rows.items()],
     )
-    if audit.shapley is None:
+    if audit.effects is None or not audit.has_encoding:
         return [square]
-    shares = HtmlTable(
-        caption="Share of the order sensitivity (Shapley value)",
-        columns=["", "share", unit_of(audit)],
+    shares = ["no share", "no share"]
+    if audit.shapley is not None:
+        shares = [
+            percent(audit.shapley.encoding, audit.shapley.encoding_interval),
+            percent(audit.shapley.mask, audit.shapley.mask_interval),
+        ]
+    effects = audit.effects
+    parts = HtmlTable(
+        caption="What encoding and mask bring, and their shares (Shapley values)",
+        columns=["", f"alone, {unit_of(audit)}", "share"],
         rows=[
-            ["encoding", f"{audit.shapley.encoding:.0%}", audit.shapley.encoding_bits],
-            ["mask", f"{audit.shapley.mask:.0%}", audit.shapley.mask_bits],
+            ["encoding", effects.encoding.mean, shares[0]],
+            ["mask", effects.mask.mean, shares[1]],
+            ["interaction", effects.interaction.mean, ""],
         ],
     )
-    return [square, shares]
+    return [square, parts]
 
 
 def _cells(audit: Audit, *cells: Cell) -> Iterator[str]:
     for cell in cells:
         reading = audit.cells.get(cell.value)
         if reading is None:
-            yield f"not ablatable: {audit.not_ablatable.get(cell.value, 'unknown why')}"
+            yield audit.not_ablatable.get(cell.value, "not measured")
             continue
         own = " *" if cell.value == audit.model.own_cell else ""
         ends = f"{written(reading.low)} to {written(reading.high)}"
@@ -106,9 +123,7 @@ def audit_figure(audit: Audit, go: Any) -> Any:  # noqa: ANN401 - plotly ships n
     """Return the equivariance defect of each layer's output, a line for each cell."""
     drawn = go.Figure()
     names = [output_name(layer.layer) for layer in audit.layers]
-    for cell, name in CELLS.items():
-        if audit.cells.get(cell.value) is None:
-            continue
+    for cell, name in cell_names(audit).items():
         values = [layer.defects.get(cell.value) for layer in audit.layers]
         drawn.add_scatter(x=names, y=values, name=name, line={"color": COLOURS[cell]})
     drawn.update_layout(

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from orbitlens.order.audit_result import Audit, Verdict
+from orbitlens.order.words import unit_of
 from orbitlens.reporting.data import ModelReport
 from orbitlens.reporting.motion import PARTS, STILL, Motion, motions, percent
 from orbitlens.tracing.trace_result import DEFAULT_CLOSURE, Trace
@@ -100,12 +101,11 @@ def _order(model: ModelReport) -> Answer:
     cell = audit.cells.get(audit.model.own_cell)
     if cell is None:
         return _not_asked("order", question, audit.summary())
-    unit = "bits" if audit.model.has_head else "relative change"
     sure, why = _known(audit, cell.low, cell.high)
     return Answer(
         key="order",
         question=question,
-        answer=f"{_yes(audit)}: {audit.sensitivity:.3g} {unit}",
+        answer=f"{_yes(audit)}: {audit.sensitivity:.3g} {unit_of(audit)}",
         text=audit.summary(),
         sure=sure,
         why_sure=why,

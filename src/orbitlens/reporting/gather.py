@@ -26,7 +26,6 @@ from orbitlens.reporting.report import Report
 from orbitlens.reporting.spectra import spectra_of, weights_of
 from orbitlens.running.loading import threads_for
 from orbitlens.running.model import Model, load
-from orbitlens.running.samples import USUAL_LENGTH
 from orbitlens.scanning.api import scan
 from orbitlens.scanning.options import ScanOptions
 from orbitlens.scanning.scan_result import Scan
@@ -148,11 +147,9 @@ def _scan_options(model: Model, options: ReportOptions, measured: Measured) -> S
 
 
 def _audit(given: Material, options: ReportOptions) -> Audit:
+    """Return what `audit` says of the same inputs with the same options, whatever is traced."""
     chosen = AuditOptions(
-        samples=options.samples,
-        permutations=options.permutations,
-        length=min(USUAL_LENGTH, given.context) if given.inputs.is_text else None,
-        seed=options.seed,
+        samples=options.samples, permutations=options.permutations, seed=options.seed
     )
     return audit(given.model, given.inputs, options=chosen)
 

@@ -158,7 +158,7 @@ def layers_sentence(motion: Motion) -> str:
             layer
         )
     named = {kind: layers for kind, layers in kinds.items() if layers}
-    said = []
+    said: list[str] = []
     for kind, layers in named.items():
         what = "them" if said else "directions"
         still = " as they are" if kind == "leaves" else ""

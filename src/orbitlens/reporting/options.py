@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from orbitlens.order.options import AuditOptions
 from orbitlens.running.inputs import NORMALISE
 
 
@@ -12,8 +13,8 @@ class ReportOptions:
     normalise: tuple[float, float] = NORMALISE
     max_tokens: int = 2048
     context: int = 64
-    samples: int = 24
-    permutations: int = 16
+    samples: int = AuditOptions.samples
+    permutations: int = AuditOptions.permutations
     flows: int | None = None  # heads whose flow is simulated; None: as many as there is room for
     flow_growth: float = 4.0  # flows run until the fastest token could have grown by e to this
     controls: int = 3  # runs of each control, the untrained twin and shuffled tokens; 0: none

@@ -5,7 +5,6 @@ is the JSON object of its fields with three more: `orbitlens`, the version that 
 which result it is; and `format`, a number that grows when older readers could no longer read it.
 """
 
-import json
 import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from orbitlens.errors import InputError, MissingPackageError, ResultError
-from orbitlens.files import write_whole
+from orbitlens.files import read_json, remedy, write_whole
 from orbitlens.results.codec import decode, dumps, encode
 from orbitlens.results.html import HtmlTable, framed
 from orbitlens.results.plotting import LOOK, graph_objects
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     import pandas
 
 R = TypeVar("R", bound="Result")  # not Self: beartype refuses that in methods
+LARGEST_FILE = 512_000_000  # bytes of a saved result
 WIDTH = 100  # characters of a line of the repr
 
 
@@ -98,8 +98,11 @@ class Result(ABC):
         checked = _checked(cls, data, name)
         try:
             result: R = decode(cls, checked)
-        except ResultError as error:
-            message = f"{name}: this {cls.KIND} is damaged: {error} Make it anew."
+            result.summary()  # needs fields that fit each other, not only their types
+        except (ResultError, LookupError, ArithmeticError, ValueError) as error:
+            own = isinstance(error, ResultError)
+            what = str(error) if own else f"its parts do not fit each other ({error!r})."
+            message = f"{name}: this {cls.KIND} is damaged: {what} Make it anew."
             raise ResultError(message) from error
         return result
 
@@ -113,7 +116,9 @@ class Result(ABC):
         try:
             write_whole(file, (dumps(self.to_json()) + "\n").encode())
         except OSError as error:
-            raise InputError(f"{path}: the result cannot be written ({error}).") from error
+            raise InputError(
+                f"{path}: the result cannot be written ({error}). {remedy(error)}"
+            ) from error
         return file
 
     @classmethod
@@ -129,14 +134,12 @@ class Result(ABC):
 def _read(kind: type[Result], path: str | Path) -> object:
     expected = f"Expected a file written by {kind.__name__}.save."
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        return read_json(Path(path), LARGEST_FILE)
     except OSError as error:
         raise ResultError(f"{path}: cannot be read ({error.strerror}). {expected}") from error
     except UnicodeDecodeError as error:
         raise ResultError(f"{path}: this is not text ({error.reason}). {expected}") from error
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ResultError(f"{path}: this is not JSON ({error}). {expected}") from error
 
 

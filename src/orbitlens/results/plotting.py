@@ -1,6 +1,7 @@
 """The optional package behind `plot()`, and the look that all its figures share.
 
-Orange spreads, blue gathers: told apart by every kind of colour vision (Okabe and Ito, 2008).
+Of what was measured, orange spreads and blue gathers: told apart by every kind of colour vision
+(Okabe and Ito, 2008).
 """
 
 from typing import Any

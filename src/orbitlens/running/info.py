@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from orbitlens.checkpoint.opened import Checkpoint
+from orbitlens.errors import printable
 from orbitlens.families.architecture import Position
 
 # Names of folders and files that say nothing about the model inside.
@@ -58,8 +59,8 @@ class Cost:
 
 
 def display_name(checkpoint: Checkpoint) -> str:
-    """Return what titles call a model; see `name_of`."""
-    return name_of(checkpoint.path, checkpoint.config)
+    """Return what titles call a model, safe to show; see `name_of`."""
+    return printable(name_of(checkpoint.path, checkpoint.config))
 
 
 def name_of(path: str, config: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 
 from orbitlens.checkpoint.bounds import WEIGHT_SUFFIXES, check_folder
-from orbitlens.checkpoint.load import read_settings
+from orbitlens.checkpoint.load import read_config
 from orbitlens.errors import CheckpointError, MissingPackageError, OrbitlensError
 from orbitlens.families.registry import FAMILIES
 from orbitlens.running.workers import torch_threads
@@ -142,7 +142,7 @@ def _foreign(what: str) -> Iterator[None]:
 def model_class(folder: Path, task: Task) -> Any:  # noqa: ANN401 - a class of transformers
     """Return the class of transformers that builds the model in a folder."""
     transformers = _transformers()
-    config = read_settings(folder / "config.json", "a model's folder in Hugging Face layout has one")
+    config = read_config(folder)
     home = transformers
     family = FAMILIES.get(str(config.get("model_type")))
     if family is not None and family.is_own:

@@ -1,25 +1,33 @@
 """Inputs -> samples of one length, whose tokens a verb reorders.
 
-Enters: `Inputs`, how many samples, how long. Leaves: `Samples`: a tensor of items, and which of
-them stay in place: what the tokenizer adds around a text, and the query where the prediction is
-read.
+Enters: `Inputs`, how many samples, how long. Leaves: `Samples`: a tensor of items, and where
+special tokens stand, which no reordering moves: at the same places in all samples.
 """
 
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from orbitlens.errors import InputError
-from orbitlens.families.feed import Kind
+from orbitlens.errors import InputError, printable
 from orbitlens.running.images import patch_side, patches_of_images, square_side
-from orbitlens.running.inputs import Inputs, n_positions, needs_tokenizer, vocabulary_size
+from orbitlens.running.inputs import (
+    Inputs,
+    Source,
+    n_positions,
+    needs_tokenizer,
+    vocabulary_size,
+)
 from orbitlens.running.model import Model
+from orbitlens.running.special_tokens import SpecialTokens, special_tokens_of
 from orbitlens.running.texts import plain_ids, special_tokens
 
 SHORTEST = 3  # two tokens to swap and one to predict from
 USUAL_LENGTH = 32
+CANDIDATES = 8  # windows looked at for each that is wanted, for special tokens among them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +36,7 @@ class Samples:
 
     items: Tensor  # token ids (samples, items), or patches (samples, items, channels, y, x)
     source: str  # a `Source`
-    n_front: int = 0  # leading items that never move
-    n_after_query: int = 0
+    pinned: tuple[int, ...] = ()  # places of special tokens, which never move
     notes: tuple[str, ...] = ()
 
 
@@ -41,7 +48,7 @@ def samples_of(
     length: int | None = None,
     generator: torch.Generator,
 ) -> Samples:
-    """Return samples of one length for a model; the query is masked where a model fills masks.
+    """Return samples of one length for a model.
 
     Raises:
         InputError: the length does not fit the model or the inputs.
@@ -56,9 +63,6 @@ def samples_of(
         wanted = check_length(_usual(length, model, max(map(len, rows), default=0)), model)
         samples = _cut_rows(model, rows, inputs, n_samples, wanted, generator)
     check_length(samples.items.shape[1], model, first_id=first_id)
-    is_masked = type(model.module).__name__.endswith("ForMaskedLM")
-    if model.feed.kind is Kind.ENCODER and is_masked:
-        return mask_query(samples, getattr(model.tokenizer, "mask_token_id", None))
     return samples
 
 
@@ -101,8 +105,8 @@ def _windows(
 ) -> Samples:
     """Return windows at random places of a text, with the tokens a tokenizer adds.
 
-    What the tokenizer adds in front (begin-of-text, class) stays in front of every sample and never
-    moves; what it adds behind stays behind the query.
+    What the tokenizer adds in front (begin-of-text, class) and behind stands around every sample
+    and never moves.
     """
     needs_tokenizer(model)
     added = special_tokens(model.tokenizer)
@@ -127,16 +131,43 @@ def _windows(
             f"the text has {len(ids)} tokens, but samples of {wanted} need {inner}. Give more text "
             "or a smaller length."
         )
-    starts = torch.randperm(len(ids) - inner + 1, generator=generator)[:n_samples]
+    starts = torch.randperm(len(ids) - inner + 1, generator=generator)[: CANDIDATES * n_samples]
+    special = special_tokens_of(model)
+    windows = {start: front + ids[start : start + inner] + back for start in starts.tolist()}
+    ends = {*range(len(front)), *range(wanted - len(back), wanted)}
+    chosen, pinned, left_out = _alike(windows, special, ends, n_samples)
     # In the text's order: samples that probes hold out then overlap with no more than one or two.
-    rows = [front + ids[s : s + inner] + back for s in sorted(starts.tolist())]
+    rows = [windows[start] for start in sorted(chosen)]
+    notes = (*_too_few(len(rows), n_samples), *left_out, *_added(model, front + back))
     return Samples(
         items=torch.tensor(rows),
         source=inputs.source,
-        n_front=len(front),
-        n_after_query=len(back),
-        notes=(*inputs.notes, *_too_few(len(rows), n_samples), *_added(model, front + back)),
+        pinned=pinned,
+        notes=(*inputs.notes, *notes),
     )
+
+
+def _alike(
+    rows: Mapping[int, Sequence[int]], special: SpecialTokens, ends: set[int], n_samples: int
+) -> tuple[list[int], tuple[int, ...], tuple[str, ...]]:
+    """Choose rows whose special tokens stand at the same places, those most rows have.
+
+    Returns their keys, the places, and a note where rows were left out.
+    """
+    places = {
+        key: tuple(k for k, token in enumerate(row) if k in ends or token in special.named)
+        for key, row in rows.items()
+    }
+    counts = Counter(places.values())
+    pinned = max(counts, key=lambda each: (counts[each], -len(each)))
+    chosen = [key for key in rows if places[key] == pinned][:n_samples]
+    if len(chosen) >= min(n_samples, len(rows)):
+        return chosen, pinned, ()
+    note = (
+        f"{len(rows) - counts[pinned]} of {len(rows)} inputs were left out: their special tokens "
+        "stand elsewhere"
+    )
+    return chosen, pinned, (note,)
 
 
 def _text_ids(model: Model, inputs: Inputs) -> list[int]:
@@ -147,7 +178,7 @@ def _text_ids(model: Model, inputs: Inputs) -> list[int]:
 def _added(model: Model, ids: list[int]) -> tuple[str, ...]:
     if not ids or model.tokenizer is None:
         return ()
-    names = ", ".join(map(str, model.tokenizer.convert_ids_to_tokens(ids)))
+    names = printable(", ".join(map(str, model.tokenizer.convert_ids_to_tokens(ids))))
     return (
         f"the tokenizer adds {names}; these stay where they are, and only the text's tokens are "
         "permuted",
@@ -158,16 +189,6 @@ def _too_few(n_samples: int, n_wanted: int) -> tuple[str, ...]:
     if n_samples >= n_wanted:
         return ()
     return (f"only {n_samples} different samples of this length were found; {n_wanted} were asked",)
-
-
-def mask_query(samples: Samples, mask_id: int | None) -> Samples:
-    """Return the samples with the query replaced by the mask token, if there is a known one."""
-    if mask_id is None:
-        note = "no mask token is known: the last token is read as it is, which tells its own name"
-        return replace(samples, notes=(*samples.notes, note))
-    items = samples.items.clone()
-    items[:, -1 - samples.n_after_query] = mask_id
-    return replace(samples, items=items)
 
 
 # --- token ids -------------------------------------------------------------------------------
@@ -194,22 +215,58 @@ def _cut_rows(
     length: int,
     generator: torch.Generator,
 ) -> Samples:
-    """Return rows of one length; longer rows are cut at a random place."""
+    """Return rows of one length; longer ones are cut at a random place between their ends.
+
+    The ends are the special tokens that all rows begin and end with.
+    """
     n_vocabulary = vocabulary_size(model.module.config)
-    pieces = []
+    special = special_tokens_of(model)
+    if inputs.source is Source.RANDOM:
+        rows = _dressed(model, rows, special)
+    front, back = _common_ends(rows, special)
+    pieces: dict[int, Sequence[int]] = {}
     for row in rows:
         wrong = [token for token in row if not 0 <= token < n_vocabulary]
         if wrong:
             raise InputError(f"token id {wrong[0]} is outside 0 to {n_vocabulary - 1}.")
         if len(row) >= length:
             start = int(torch.randint(len(row) - length + 1, (1,), generator=generator))
-            pieces.append(row[start : start + length])
+            inner = row[front + start : start + length - back]
+            pieces[len(pieces)] = (*row[:front], *inner, *row[len(row) - back :])
     if not pieces:
         raise InputError(f"no row has {length} token ids. Choose a smaller length.")
-    chosen = torch.randperm(len(pieces), generator=generator)[:n_samples]
-    items = torch.tensor(pieces)[chosen]
-    notes = (*inputs.notes, *_too_few(len(items), n_samples))
-    return Samples(items=items, source=inputs.source, notes=notes)
+    order = torch.randperm(len(pieces), generator=generator).tolist()
+    ends = {*range(front), *range(length - back, length)}
+    chosen, pinned, left_out = _alike({k: pieces[k] for k in order}, special, ends, n_samples)
+    items = torch.tensor([pieces[k] for k in chosen])
+    notes = (*inputs.notes, *_too_few(len(items), n_samples), *left_out)
+    return Samples(items=items, source=inputs.source, pinned=pinned, notes=notes)
+
+
+def _dressed(
+    model: Model, rows: list[tuple[int, ...]], special: SpecialTokens
+) -> list[tuple[int, ...]]:
+    """Return random rows without special tokens but for those the tokenizer puts around a text."""
+    added = None if model.tokenizer is None else special_tokens(model.tokenizer)
+    front, back = added or ([], [])
+    plain = [[token for token in row if token not in special.named] for row in rows]
+    return [(*front, *row, *back) for row in plain]
+
+
+def _common_ends(rows: list[tuple[int, ...]], special: SpecialTokens) -> tuple[int, int]:
+    """Return how many special tokens all rows begin with, and how many they end with."""
+    known = special.named | special.by_config
+    counts = []
+    for columns in (zip(*rows, strict=False), zip(*(row[::-1] for row in rows), strict=False)):
+        n = 0
+        for tokens in columns:
+            if len(set(tokens)) > 1 or tokens[0] not in known:
+                break
+            n += 1
+        counts.append(n)
+    front, back = counts
+    shortest = min(map(len, rows))
+    return (front, back) if front + back + SHORTEST <= shortest else (0, 0)
 
 
 # --- images ----------------------------------------------------------------------------------

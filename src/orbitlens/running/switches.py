@@ -65,6 +65,28 @@ def steer_encoder(model: nn.Module, mask: Bool[Tensor, "tokens tokens"]) -> Iter
         handle.remove()
 
 
+# --- what a head predicts from ---------------------------------------------------------------
+
+
+@contextmanager
+def one_position(model: nn.Module, position: int) -> Iterator[None]:
+    """Hand a prediction head the last states of one position: its logits are all that is read."""
+    base = getattr(model, "base_model", model)
+    if base is model or not isinstance(base, nn.Module):
+        yield
+        return
+
+    def hook(module: nn.Module, args: Any, output: Any) -> Any:  # noqa: ANN401
+        output.last_hidden_state = output.last_hidden_state[:, position, None]
+        return output
+
+    handle = base.register_forward_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
 # --- T5's bias -------------------------------------------------------------------------------
 
 

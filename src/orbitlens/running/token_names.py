@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from orbitlens.errors import printable
 from orbitlens.running.images import image_shape, patch_side
 from orbitlens.running.inputs import Batch
 from orbitlens.running.model import Model
@@ -15,7 +16,8 @@ def names_of_tokens(model: Model, batch: Batch) -> list[str]:
     ids = batch["input_ids"][0].tolist() if "input_ids" in batch else []
     if tokenizer is None:
         return [str(k) for k in ids]
-    return [str(tokenizer.decode([k])) or str(tokenizer.convert_ids_to_tokens(k)) for k in ids]
+    names = [tokenizer.decode([k]) or tokenizer.convert_ids_to_tokens(k) for k in ids]
+    return [printable(str(name)) for name in names]
 
 
 def _patch_names(config: Any) -> list[str]:  # noqa: ANN401 - a config of transformers

@@ -16,27 +16,28 @@ EFFECT_WORDS = {
     "spreads": "spreads directions",
     "neither": "does neither clearly",
 }
-PROPERTY = "That is a property of two maps; what a head does to tokens is measured on text."
-ASKS_FOR_TEXT = "For that: scan(model, text=...) or trace(model, text)."
+PROPERTY = "That is a property of two maps; what a head does to tokens is measured on text"
 
 Place = tuple[LayerScan, HeadScan]
 
 
 def scan_summary(scan: Scan) -> str:
-    """Return all sentences, and where no text was read, how to give one."""
-    ending = [ASKS_FOR_TEXT] if scan.text is None and any(scan.heads()) else []
-    return " ".join([*scan_sentences(scan), *ending])
+    """Return all sentences, with how a text is given in Python."""
+    return " ".join(scan_sentences(scan, how=": scan(model, text=...) or trace(model, text)"))
 
 
-def scan_sentences(scan: Scan) -> list[str]:
-    """Return what a scan says: what heads did on text, if that was read; then their maps."""
+def scan_sentences(scan: Scan, *, how: str = "") -> list[str]:
+    """Return what a scan says: what heads did on text, if that was read; then their maps.
+
+    `how` follows the remark that tokens are measured on text.
+    """
     heads = [head for _, head in scan.heads()]
     if not heads:
         return ["No head was scanned."]
     return [
         *text_sentences(scan),
         _count_sentence(heads, f"of {len(heads)} heads"),
-        *([PROPERTY] if scan.text is None else []),
+        *([f"{PROPERTY}{how}."] if scan.text is None else []),
         _layers_sentence(scan.layers),
         _extremes_sentence(scan),
         *_context_sentence(scan),
@@ -87,16 +88,16 @@ def _extremes_sentence(scan: Scan) -> str:
     aligned = [pair for pair in heads if pair[1].orientation is Orientation.ALIGNED]
     opposed = [pair for pair in heads if pair[1].orientation is Orientation.OPPOSED]
     largest = (
-        f"the most aligned is {_indexed(scan, aligned[0])}"
+        f"The most aligned is {_indexed(scan, aligned[0])}"
         if aligned
-        else f"none is aligned: the largest index is that of {_indexed(scan, heads[0])}"
+        else f"None is aligned: the largest index is that of {_indexed(scan, heads[0])}"
     )
     smallest = (
         f"the most opposed is {_indexed(scan, opposed[-1])}"
         if opposed
         else f"none is opposed: the smallest index is that of {_indexed(scan, heads[-1])}"
     )
-    return f"Of the heads {largest}; {smallest}."
+    return f"{largest}; {smallest}."
 
 
 def _named(scan: Scan, pair: Place) -> str:
@@ -139,10 +140,10 @@ def text_sentences(scan: Scan) -> list[str]:
     raw = sum(
         (pair[1].expansion_index > 0) == (effect.raw_log_change > 0) for pair, effect in effects
     )
+    small = f"; {counts['neither']} change ln(1 − C) by {CLEAR:g} or less"
     return [
-        f"Measured on {scan.text.n_tokens} tokens: of {len(effects)} heads "
-        f"{counts['gathers']} gather directions, {counts['spreads']} spread them, and "
-        f"{counts['neither']} change ln(1 − C) by no more than {CLEAR:g}.",
+        f"Measured on {scan.text.n_tokens:,} tokens, {counts['gathers']} of {len(effects)} heads "
+        f"gather directions and {counts['spreads']} spread them{small * bool(counts['neither'])}.",
         _strongest_sentence(scan, effects, scan.text.closure),
         f"The index of the weights has the sign of what a head does to raw distances in {raw} of "
         f"{len(effects)}.",

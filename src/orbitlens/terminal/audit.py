@@ -14,11 +14,11 @@ from orbitlens.order.audit_result import Audit, value_of
 from orbitlens.order.sensitivity import CellReading, SizedReading
 from orbitlens.order.slices import SliceReading
 from orbitlens.order.subject import Cell
-from orbitlens.order.views import unit_of
+from orbitlens.order.words import interval, percent, square_of, unit_of
 from orbitlens.terminal.fitted_table import Column, FittedTable, text_column
 
 BAR = 40  # cells of the bar of shares, where there is room
-AROUND_BAR = 30  # columns of the words on its sides
+AROUND_BAR = 58  # columns of the words on its sides
 
 
 def audit_view(audit: Audit, console: Console) -> Iterator[RenderableType]:
@@ -27,8 +27,8 @@ def audit_view(audit: Audit, console: Console) -> Iterator[RenderableType]:
     yield Padding(Text(audit.summary()), (0, 0, 1, 0))
     yield Text(f"order sensitivity, {unit_of(audit)} (95 % interval)", style="bold")
     yield Padding(_square(audit), (0, 0, 1, 0))
-    if audit.shapley is not None and not audit.mechanisms_cancel:
-        yield Padding(_bar(audit, console), (0, 0, 1, 0))
+    if audit.has_encoding and audit.effects is not None:
+        yield Padding(_mechanisms(audit, console), (0, 0, 1, 0))
     yield from _lines(audit)
     if audit.slices is not None and audit.slices.variants:
         yield Padding(_slices(audit), (1, 0, 0, 0))
@@ -44,28 +44,30 @@ def _title(audit: Audit) -> Text:
     return Text(
         f"{model.path or model.family}: {model.n_parameters:,} parameters, {model.n_layers} "
         f"layers\n{settings.samples} inputs ({settings.source}) of {settings.length} tokens, "
-        f"tokens {first} to {last} permuted, {settings.permutations} permutations\n"
+        f"tokens {first} to {last} permuted, {settings.permutations} permutations"
+        f"{' at each place' if len(settings.places) > 1 else ''}\n"
     )
 
 
 def _square(audit: Audit) -> Table:
+    columns, rows = square_of(audit)
     table = Table(box=None, padding=(0, 2), header_style="bold")
-    for name in ("", "causal mask", "full attention"):
+    for name in ("", *columns):
         table.add_column(name, overflow="fold")
-    rows = {
-        f"with {audit.model.encoding} encoding": (Cell.PE_CAUSAL, Cell.PE_FULL),
-        "without": (Cell.NOPE_CAUSAL, Cell.NOPE_FULL),
-    }
     for name, cells in rows.items():
-        shown = [_cell(audit, cell) for cell in cells]
-        table.add_row(name, *shown)
+        table.add_row(name, *(_cell(audit, cell) for cell in cells))
+    own = audit.cells[audit.model.own_cell]
+    assert own is not None
+    for place in own.places:
+        text = f"{place.mean:.4f} ({place.low:.3f}-{place.high:.3f})"
+        table.add_row(f"  asked at position {place.place}", text, style="dim")
     return table
 
 
 def _cell(audit: Audit, cell: Cell) -> Text:
     reading = audit.cells[cell.value]
     if reading is None:
-        return Text("not ablatable", style="dim")
+        return Text(audit.not_ablatable.get(cell.value, "").partition(":")[0], style="dim")
     own = cell.value == audit.model.own_cell
     return Text(_interval(reading) + (" *" if own else ""), style="bold" if own else "")
 
@@ -77,18 +79,23 @@ def _interval(reading: CellReading) -> str:
     return f"{value:.4f} ({reading.low:.3f}-{reading.high:.3f})"
 
 
-def _bar(audit: Audit, console: Console) -> Text:
-    assert audit.shapley is not None
-    share = min(max(audit.shapley.encoding, 0.0), 1.0)
-    cells = max(1, min(BAR, console.width - AROUND_BAR))
-    n_encoding = round(cells * share) if audit.shapley.encoding or audit.shapley.mask else 0
-    n_mask = cells - n_encoding if audit.shapley.encoding or audit.shapley.mask else 0
+def _mechanisms(audit: Audit, console: Console) -> Text:
+    """Return the shares as a bar, or what each mechanism brings where there are none."""
+    shares, effects = audit.shapley, audit.effects
+    if shares is None:
+        assert effects is not None
+        return Text(
+            f"no shares: encoding alone {effects.encoding.mean:.2g}, mask alone "
+            f"{effects.mask.mean:.2g}, interaction {interval(effects.interaction)}"
+        )
+    cells = max(8, min(BAR, console.width - AROUND_BAR))
+    n_encoding = round(cells * shares.encoding)
     utf = (console.encoding or "").lower().startswith("utf")
     left, right = ("█", "░") if utf else ("#", "-")
-    text = Text(f"encoding {100 * audit.shapley.encoding:4.0f} % ")
+    text = Text(f"encoding {percent(shares.encoding, shares.encoding_interval)} ")
     text.append(left * n_encoding, style="orange3")
-    text.append(right * n_mask, style="dodger_blue1")
-    text.append(f" {100 * audit.shapley.mask:.0f} % mask")
+    text.append(right * (cells - n_encoding), style="dodger_blue1")
+    text.append(f" {percent(shares.mask, shares.mask_interval)} mask")
     return text
 
 

@@ -12,6 +12,7 @@ from rich.text import Text
 from orbitlens.flows.outcome import Fate
 from orbitlens.flows.phase import PhaseDiagram
 from orbitlens.flows.simulation import Simulation
+from orbitlens.flows.system import Geometry
 from orbitlens.terminal.colours import ABOVE, BELOW, NEITHER
 
 
@@ -49,7 +50,8 @@ def phase_view(diagram: PhaseDiagram, console: Console) -> Iterator[RenderableTy
     ends = f"{sweep.x.values[0]:.4g} to {sweep.x.values[-1]:.4g}"
     text.append(" " * 12 + ends + "\n", style="not bold")
     yield text
-    names = ", ".join(f"{marks[kind][0]} {kind.value}" for kind in Fate)
+    geometry = sweep.base.geometry or Geometry.FREE
+    names = ", ".join(f"{marks[kind][0]} {kind.words(geometry)}" for kind in Fate)
     agreement = sum(cell.agreement for cell in diagram.cells) / len(diagram.cells)
     yield Text(
         f"{names}; {sweep.n_seeds} seeds a cell. Theory predicted {agreement:.0%} of the runs."

@@ -105,9 +105,11 @@ def _layer_cells(layer: LayerScan) -> dict[str, Text | None]:
         "predicted": None if effect is None else _signed(effect.predicted),
         "index": _signed(layer.expansion_index),
         "in context": None if layer.rotary is None else _signed(layer.rotary.expansion_index),
-        "with data": layer.data_aware and _signed(layer.data_aware.expansion_index),
+        "with data": None
+        if layer.data_aware is None
+        else _signed(layer.data_aware.expansion_index),
         **{kind.value: Text(str(counts[kind] or "")) for kind in STYLES},
-        "rates: min": Text(_number(rates.min)),
+        "rate min": Text(_number(rates.min)),
         "mean": Text(_number(rates.mean)),
         "max": Text(_number(rates.max)),
     }

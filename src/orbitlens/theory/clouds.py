@@ -13,6 +13,13 @@ from orbitlens.errors import InputError
 from orbitlens.theory.ranks import entropy_rank
 
 
+def lengths(x: Tokens) -> Float[Tensor, " tokens"]:
+    """Return |x_i| of each token, whose square may be out of the range of floats."""
+    top = x.abs().amax(dim=-1, keepdim=True)
+    unit = x / torch.where(top > 0, top, 1.0)
+    return unit.norm(dim=-1) * top[:, 0]
+
+
 def mean_squared_distance(x: Tokens) -> float:
     """Return the mean of |x_i - x_j|^2 over pairs i != j: 2 sum_i |x_i - mean|^2 / (n - 1)."""
     n = _at_least_two(x)
@@ -21,19 +28,19 @@ def mean_squared_distance(x: Tokens) -> float:
 
 def largest_norm(x: Tokens) -> float:
     """Return max_i |x_i|."""
-    return x.norm(dim=-1).max().item()
+    return lengths(x).max().item()
 
 
 def mean_norm(x: Tokens) -> float:
     """Return the mean of |x_i|."""
-    return x.norm(dim=-1).mean().item()
+    return lengths(x).mean().item()
 
 
 def mean_cosine(x: Tokens, *, centred: bool = False) -> float:
     """Return the mean of cos(x_i, x_j) over pairs i != j: (|sum_i u_i|^2 - n) / (n (n - 1))."""
     n = _at_least_two(x)
     y = x - x.mean(dim=0) if centred else x
-    u = y / y.norm(dim=-1, keepdim=True).clamp(min=1e-300)
+    u = y / lengths(y)[:, None].clamp(min=1e-300)
     total = u.sum(dim=0).square().sum() - u.square().sum()
     return (total / (n * (n - 1))).item()
 
@@ -58,7 +65,7 @@ def cosine_clusters(x: Tokens, *, threshold: float = 0.9) -> int:
 
     Tokens and links form a graph; its connected components are counted. n^2 in time, not in memory.
     """
-    u = x / x.norm(dim=-1, keepdim=True).clamp(min=1e-300)
+    u = x / lengths(x)[:, None].clamp(min=1e-300)
     unseen = torch.ones(x.shape[0], dtype=torch.bool)
     count = 0
     while bool(unseen.any()):
@@ -74,15 +81,17 @@ def cosine_clusters(x: Tokens, *, threshold: float = 0.9) -> int:
 
 def rank_one_distance(x: Tokens) -> float:
     """Return |X - 1 mean^T|_F / |X|_F: 0 when all tokens are one."""
-    size = x.norm()
-    return ((x - x.mean(dim=0)).norm() / size).item() if size > 0 else 0.0
+    unit = x / x.abs().max().clamp(min=1e-300)
+    size = unit.norm()
+    return ((unit - unit.mean(dim=0)).norm() / size).item() if size > 0 else 0.0
 
 
 def dispersion(x: Tokens) -> float:
     """Return sum_ij |x_i - x_j|^2 / (2 (n - 1) sum_i |x_i|^2) (arXiv 2512.03058)."""
     n = _at_least_two(x)
-    size = x.square().sum()
-    return (n * (x - x.mean(dim=0)).square().sum() / ((n - 1) * size)).item() if size > 0 else 0.0
+    unit = x / x.abs().max().clamp(min=1e-300)
+    size, apart = unit.square().sum(), (unit - unit.mean(dim=0)).square().sum()
+    return (n * apart / ((n - 1) * size)).item() if size > 0 else 0.0
 
 
 def interaction_energy(x: Tokens, beta: float) -> float:

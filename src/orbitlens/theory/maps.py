@@ -107,7 +107,7 @@ class HeadMaps:
 
     @cached_property
     def inner_product(self) -> float:
-        """<V, W> = tr(V^T W): positive where the head spreads isotropic tokens."""
+        """<V, W> = tr(V^T W): positive where the two maps are aligned, negative where opposed."""
         return (self.out_left * self.value_right).sum().item()
 
     @property

@@ -22,6 +22,7 @@ from orbitlens.running.inputs import Batch, Inputs, inputs_of
 from orbitlens.running.loading import threads_for
 from orbitlens.running.model import Model, load
 from orbitlens.tracing.collector import Collector, Progress
+from orbitlens.tracing.forecast import Forecast, weights_only_forecast
 from orbitlens.tracing.mechanism_result import Mechanisms
 from orbitlens.tracing.mechanisms import MechanismOptions, mechanism_scores
 from orbitlens.tracing.options import TraceOptions
@@ -120,7 +121,10 @@ def assembled(
     _refuse_equal_tokens(fitted)
     _refuse_equal_tokens(judged)
     rng = torch.Generator().manual_seed(options.seed)
-    layers = traced_layers(fitted, judged, options, generator=rng, progress=progress)
+    forecasts = _forecasts(collector, options)
+    layers = traced_layers(
+        fitted, judged, options, forecasts=forecasts, generator=rng, progress=progress
+    )
     return Trace(
         model=model_info(checkpoint),
         n_tokens=collector.n_tokens,
@@ -141,6 +145,20 @@ def assembled(
         flags=_flags(checkpoint, collector),
         tokens=token_traces(collector.model, collector.first_batch) if options.by_token else (),
     )
+
+
+def _forecasts(collector: Collector, options: TraceOptions) -> dict[str, Forecast]:
+    """Return the forecasts that need no text, on as many tokens as are kept."""
+    limits = Limits(context=collector.context, batch=options.batch, max_tokens=options.n_kept)
+    return {
+        law: weights_only_forecast(
+            collector.model,
+            law,
+            limits=limits,
+            generator=torch.Generator().manual_seed(options.seed),
+        )
+        for law in options.forecasts
+    }
 
 
 def _refuse_equal_tokens(tallies: Tallies) -> None:

@@ -46,15 +46,16 @@ class DirectionTally:
             named |= {"normed": states.normed, "unnormed": states.unnormed}
         ordinary = self.massive.add(states.before)
         for name, x in named.items():
-            seen = self._seen(x)
+            seen = self.as_seen(x)
             self.points[name].add(seen)
             self.ordinary[name].add(seen, ordinary)
             self.raw[name].add(x)
         if self._attributed < self.n_attributed:
             self._attributed += states.before.shape[0] * states.before.shape[1]
-            self.path.add(self._seen(states.before), self._seen(self._parts(states)))
+            self.path.add(self.as_seen(states.before), self.as_seen(self._parts(states)))
 
-    def _seen(self, x: Tensor) -> Tensor:
+    def as_seen(self, x: Tensor) -> Tensor:
+        """Return tokens as the norm in front of attention sees them, but for their length."""
         return as_norm_sees(x.double(), self.layer.stack.norm)
 
     def _parts(self, states: LayerStates) -> Tensor:
@@ -90,7 +91,7 @@ class DirectionTally:
 
         `contexts` are a few whole ones in front of the layer, for what needs tokens and not sums.
         """
-        rank, clusters = context_ranks([self._seen(x) for x in contexts])
+        rank, clusters = context_ranks([self.as_seen(x) for x in contexts])
         return DirectionTrace(
             points=tuple(self._point(name) for name in POINTS if self.points[name].n_pairs),
             attributed=self.path.change,

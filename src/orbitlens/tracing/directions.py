@@ -183,8 +183,9 @@ class PathSums:
         self.n_tokens += lengths.numel()
         self.before.add(start)
         self.after.add(start + step)
-        for part, sums in zip(pieces, self.alone, strict=True):
-            sums.add(start + part)
+        for alone, sums in zip(_each_alone(start, pieces), self.alone, strict=True):
+            sums.cosines += alone
+            sums.n_pairs += lengths.numel() * (start.shape[1] - 1)
         for k in range(start.shape[0]):
             cosines, slopes = _along_path(start[k], step[k], pieces[:, k])
             self._cosines += cosines
@@ -230,6 +231,14 @@ def _pair_products(y: Float[Tensor, "batch tokens width"]) -> float:
     return (y.sum(dim=1).square().sum() - y.square().sum()).item()
 
 
+def _each_alone(x: Contexts, parts: Parts) -> list[float]:
+    """Return the sum of cosines over pairs of x + part, for each part; nothing so large is kept."""
+    squares = _inner(x, x) + 2 * _inner(parts, x) + _inner(parts, parts)
+    inverse = torch.where(squares > 0, squares.clamp(min=1e-300).rsqrt(), 0.0)[..., None, :]
+    mean = inverse @ x + inverse @ parts
+    return (mean.square().sum(dim=(1, 2, 3)) - (squares > 0).sum(dim=(1, 2))).tolist()
+
+
 def _along_path(
     x: Float[Tensor, "tokens width"],
     step: Float[Tensor, "tokens width"],
@@ -254,6 +263,6 @@ def _along_path(
 
 
 def _inner(
-    a: Float[Tensor, "*any tokens width"], b: Float[Tensor, "tokens width"]
+    a: Float[Tensor, "*any tokens width"], b: Float[Tensor, "*some tokens width"]
 ) -> Float[Tensor, "*any tokens"]:
-    return (a * b).sum(dim=-1)
+    return torch.einsum("...d,...d->...", a, b)

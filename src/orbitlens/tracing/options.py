@@ -18,8 +18,10 @@ class TraceOptions:
     by_token: bool = False  # also follow each token of the first context
     normalise: tuple[float, float] = NORMALISE  # mean and deviation for images of whole numbers
 
-    closures: tuple[str, ...] = ("plain", "frozen", "chunks")
-    closure: str = "chunks"  # the default one, which "predicted" means
+    direction_closures: tuple[str, ...] = ("mean", "three-points", "points")  # beside the ceiling
+    forecasts: tuple[str, ...] = ("embedding", "embedding-zipf")  # of directions, without a text
+    closures: tuple[str, ...] = ("plain", "frozen", "points")  # for raw distances
+    closure: str = "points"  # the one that "predicted" means for raw distances
     n_kept: int = 1024  # tokens kept, in whole contexts, for patterns, flows and surrogates
     seed: int = 0
     flow_steps: int = 4  # Runge-Kutta steps a layer

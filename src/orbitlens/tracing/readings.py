@@ -5,6 +5,7 @@ Enters: the tallies of all layers, for fitting and for judging. Leaves: result d
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -26,6 +27,8 @@ from orbitlens.theory.ranks import (
 from orbitlens.tracing.closures import ClosurePrediction, frozen_closure, plain_closure
 from orbitlens.tracing.direction_closures import DIRECTION_CLOSURES
 from orbitlens.tracing.direction_tally import DirectionTally
+from orbitlens.tracing.directions import PathSums
+from orbitlens.tracing.forecast import FORECASTS, Forecast
 from orbitlens.tracing.options import TraceOptions
 from orbitlens.tracing.patterns import attention_entropy, overlap, sharpness, sink_share
 from orbitlens.tracing.replay import (
@@ -40,7 +43,9 @@ from orbitlens.tracing.streams import SpreadSums
 from orbitlens.tracing.surrogates import SURROGATES, sampled_closure
 from orbitlens.tracing.tally import LayerTally
 from orbitlens.tracing.trace_result import (
+    DEFAULT_CLOSURE,
     AttentionTrace,
+    DirectionTrace,
     HeadTrace,
     LayerTrace,
     MlpTrace,
@@ -58,18 +63,45 @@ def traced_layers(
     judged: Tallies,
     options: TraceOptions,
     *,
+    forecasts: Mapping[str, Forecast],
     generator: torch.Generator,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[LayerTrace, ...]:
-    """Return the readings of every layer."""
+    """Return the readings of every layer; `forecasts` are those that needed no text."""
     growth = dict(_tangent_growth(judged, generator))
     layers = []
     for done, (place, tally) in enumerate(judged.items()):
-        predictions = predict(fitted[place], options, generator=generator)
-        layers.append(_layer(place, fitted[place], tally, predictions, growth[place], options))
+        fit = fitted[place]
+        directions = predicted_directions(fit, options, generator=generator)
+        directions |= {name: found[place] for name, found in forecasts.items() if found}
+        beside = _Beside(
+            raw=predict(fit, options, generator=generator),
+            directions=_all_that_ran(fit, tally).reading(
+                tally.directions.path, directions, contexts=tally.kept
+            ),
+            growth=growth[place],
+        )
+        layers.append(_layer(place, fit, tally, beside, options))
         if progress is not None:
             progress(done + 1, len(judged))
     return tuple(layers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Beside:
+    """What stands beside the measurements of one layer."""
+
+    raw: Mapping[str, ClosurePrediction]
+    directions: DirectionTrace
+    growth: float  # of a tangent vector
+
+
+def predicted_directions(
+    tally: LayerTally, options: TraceOptions, *, generator: torch.Generator
+) -> dict[str, PathSums]:
+    """Return what each closure for directions says, and the ceiling."""
+    names = (*options.direction_closures, "itself")
+    return {name: DIRECTION_CLOSURES[name].predict(tally, generator) for name in names}
 
 
 def predict(
@@ -90,10 +122,20 @@ def check_closures(options: TraceOptions) -> None:
     Raises:
         InputError: with the names of those that do.
     """
-    known = (*CLOSED_FORM, *SURROGATES)
-    unknown = [name for name in options.closures if name not in known]
-    if unknown:
-        raise InputError(f"there is no closure {unknown[0]!r}; expected {', '.join(known)}.")
+    asked = {
+        (*CLOSED_FORM, *SURROGATES): options.closures,
+        tuple(DIRECTION_CLOSURES): options.direction_closures,
+        tuple(FORECASTS): options.forecasts,
+    }
+    for known, names in asked.items():
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise InputError(f"there is no closure {unknown[0]!r}; expected {', '.join(known)}.")
+    if DEFAULT_CLOSURE not in options.direction_closures:
+        raise InputError(
+            f"predictions of directions are those of the closure {DEFAULT_CLOSURE!r}, which is "
+            f"not among those asked for: {', '.join(options.direction_closures) or 'none'}."
+        )
     if options.closure not in options.closures:
         raise InputError(
             f"predictions are to be those of the closure {options.closure!r}, which is not among "
@@ -105,12 +147,12 @@ def _layer(
     place: tuple[str, int],
     fitted: LayerTally,
     tally: LayerTally,
-    predictions: Mapping[str, ClosurePrediction],
-    growth: float,
+    beside: _Beside,
     options: TraceOptions,
 ) -> LayerTrace:
     norms = tally.norm_changes
     patterns = _Patterns(tally)
+    predictions = beside.raw
     default = predictions[options.closure]
     return LayerTrace(
         layer=place[1],
@@ -123,7 +165,7 @@ def _layer(
         ),
         mlp=MlpTrace(measured_log_change=tally.mlp_change),
         norm=NormTrace(measured_log_change=math.fsum(norms.values()), places=norms),
-        metrics={**layer_metrics(fitted, tally), **patterns.means(), "lyapunov": growth},
+        metrics={**layer_metrics(fitted, tally), **patterns.means(), "lyapunov": beside.growth},
         heads=tuple(
             HeadTrace(
                 head=h,
@@ -138,11 +180,7 @@ def _layer(
             )
             for h, measured in enumerate(tally.head_changes)
         ),
-        directions=_all_that_ran(fitted, tally).reading(
-            tally.directions.path,
-            {name: closure(fitted) for name, closure in DIRECTION_CLOSURES.items()},
-            contexts=tally.kept,
-        ),
+        directions=beside.directions,
     )
 
 

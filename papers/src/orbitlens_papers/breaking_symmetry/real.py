@@ -12,10 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orbitlens.errors import UnknownFamilyError
+from orbitlens.errors import InputError, UnknownFamilyError
 from orbitlens.order.checks import STILL, encoding_effect, relative
 from orbitlens.order.permutations import shuffles
-from orbitlens.order.subject import Cell, Subject, make_subject, run
+from orbitlens.order.questions import subject_for
+from orbitlens.order.subject import Cell, Subject, run
 from orbitlens.running.loading import model_class
 from orbitlens.running.model import Model, load
 from orbitlens_papers import estimate
@@ -53,7 +54,7 @@ def readings(bench: Bench) -> tuple[list[Reading], dict[str, str]]:
             opened = load(name)
             try:
                 rows.append(_reading(bench, opened))
-            except UnknownFamilyError as error:
+            except (InputError, UnknownFamilyError) as error:
                 missing[opened.name] = str(error)
             bench.step((number + 1) / len(names))
         return rows, missing
@@ -64,16 +65,14 @@ def readings(bench: Bench) -> tuple[list[Reading], dict[str, str]]:
 def _reading(bench: Bench, opened: Model) -> Reading:
     generator = bench.generator("order")
     inputs = order_samples(opened, N_SAMPLES, generator)
-    subject = make_subject(
-        opened.module, n_front=inputs.n_front, n_after_query=inputs.n_after_query
-    )
+    subject = subject_for(opened, opened.module, inputs)
     n_items = inputs.items.shape[1]
     perms = shuffles(n_items, subject.movable(n_items), bench.pick(3, 12, 48), generator)
     cells = {cell.value: order_change(subject, inputs.items, cell, perms) for cell in subject.cells}
     obstacles = {cell.value: subject.obstacle(cell) for cell in Cell}
     one = None
     if subject.feed.causal and Cell.NOPE_CAUSAL in subject.cells:
-        short = make_subject(_first_layer(opened), n_front=inputs.n_front)
+        short = subject_for(opened, _first_layer(opened), inputs)
         one = order_change(short, inputs.items, Cell.NOPE_CAUSAL, perms)
     return Reading(
         model=opened.name,

@@ -8,9 +8,9 @@ import math
 from typing import NamedTuple, no_type_check
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from orbitlens.flows._fast.compiling import compiled
 from orbitlens.flows._fast.rows import FAST, U, mix_rows
 
 Array = NDArray[np.float64]
@@ -45,7 +45,7 @@ class SystemArrays(NamedTuple):
 
 
 @no_type_check
-@njit(cache=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def length(x):
     """Return the length of a vector, without overflow or underflow on the way."""
     top = 0.0
@@ -60,7 +60,7 @@ def length(x):
 
 
 @no_type_check
-@njit(cache=True)
+@compiled()
 def log_size(y, scaled, n):
     """Return the logarithm of the largest token's length."""
     size = y.size - 1 if scaled else y.size
@@ -71,7 +71,7 @@ def log_size(y, scaled, n):
 
 
 @no_type_check
-@njit(cache=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def unit_rows(x):
     """Give each row length 1."""
     for i in range(x.shape[0]):
@@ -81,7 +81,7 @@ def unit_rows(x):
 
 
 @no_type_check
-@njit(cache=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def _project(x, weight, bias, shrink, width, out):
     """Write weight^T x + shrink bias into the first rows of `out`; tokens are columns."""
     n = U(x.shape[1])
@@ -96,7 +96,7 @@ def _project(x, weight, bias, shrink, width, out):
 
 
 @no_type_check
-@njit(cache=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def _turn(x, system):
     """Turn the planes of queries or keys by the angles of their tokens."""
     for m in range(system.first.size):
@@ -108,7 +108,7 @@ def _turn(x, system):
 
 
 @no_type_check
-@njit(cache=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def _see(system, x, shrink, seen):
     """Write what attention sees of the tokens into the columns of `seen`."""
     n, d = x.shape
@@ -122,7 +122,7 @@ def _see(system, x, shrink, seen):
 
 
 @no_type_check
-@njit(cache=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def _add_output(weight, mixed, width, flow):
     """Add weight^T mixed to `flow`; tokens are columns."""
     n = U(flow.shape[1])
@@ -134,7 +134,7 @@ def _add_output(weight, mixed, width, flow):
 
 
 @no_type_check
-@njit(cache=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def attend(system, x, log_scale, out, work):
     """Write A(exp(log_scale) x) / exp(log_scale) into `out`."""
     seen, q, k, v, mixed, flow = work
@@ -163,7 +163,7 @@ def attend(system, x, log_scale, out, work):
 
 
 @no_type_check
-@njit(cache=True)
+@compiled()
 def workspace(system, n):
     """Return arrays to work in; coordinates that only fill up a head stay zero."""
     d, r = system.w_q.shape[1], system.w_q.shape[2]
@@ -178,7 +178,7 @@ def workspace(system, n):
 
 
 @no_type_check
-@njit(cache=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def rate(system, y, scaled, n, out, work):
     """Write dy/dt into `out`, in the raw chart or (`scaled`) the scaled one."""
     d = system.w_q.shape[1]
@@ -206,7 +206,7 @@ def rate(system, y, scaled, n, out, work):
 
 
 @no_type_check
-@njit(cache=True)
+@compiled()
 def tidy(system, y, scaled, n):
     """Put `y` back on its chart's constraint after a step."""
     d = system.w_q.shape[1]

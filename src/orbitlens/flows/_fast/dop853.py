@@ -9,9 +9,9 @@ import math
 from typing import no_type_check
 
 import numpy as np
-from numba import njit
 
 from orbitlens.flows._fast.attention import ON_SPHERE, length, log_size, rate, tidy, workspace
+from orbitlens.flows._fast.compiling import compiled
 from orbitlens.flows._fast.rows import FAST, U
 from orbitlens.flows.steps import BIT_LONGER, DOP853, GROW, SAFETY, SHRINK, Stop
 
@@ -25,7 +25,7 @@ _A_EXTRA, _D = DOP853.a_extra, DOP853.dense
 
 
 @no_type_check
-@njit(cache=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def move(y, stages, weights, n_used, h, out):
     """Write y + h sum_s weights_s stages_s, over the first `n_used` stages, into `out`."""
     for i in range(U(y.size)):
@@ -39,7 +39,7 @@ def move(y, stages, weights, n_used, h, out):
 
 
 @no_type_check
-@njit(cache=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def _squared_error(stages, weights, h, y, new, rtol, atol, scratch):
     """Return the sum of squares of an estimate of the step's error, in units of what is allowed."""
     for i in range(U(y.size)):
@@ -53,7 +53,7 @@ def _squared_error(stages, weights, h, y, new, rtol, atol, scratch):
 
 
 @no_type_check
-@njit(cache=True)
+@compiled()
 def step_error(stages, h, y, new, rtol, atol, scratch):
     """Return DOP853's error of a step, relative to what is allowed: a mean of two estimates."""
     fifth = _squared_error(stages, _FIFTH, h, y, new, rtol, atol, scratch)
@@ -64,7 +64,7 @@ def step_error(stages, h, y, new, rtol, atol, scratch):
 
 
 @no_type_check
-@njit(cache=True)
+@compiled()
 def _last_two_alike(h, left):
     if left <= BIT_LONGER * h:
         return left
@@ -72,7 +72,7 @@ def _last_two_alike(h, left):
 
 
 @no_type_check
-@njit(cache=True)
+@compiled()
 def _relative(x, y, rtol, atol, scratch):
     """Return the root of the mean square of x in units of what is allowed at y."""
     for i in range(y.size):
@@ -81,7 +81,7 @@ def _relative(x, y, rtol, atol, scratch):
 
 
 @no_type_check
-@njit(cache=True)
+@compiled()
 def _first_step(system, y, f, scaled, n, rtol, atol, until, scratch, work):
     """Return a first step from the size of the flow and of its change (Hairer II.4)."""
     moved, change = scratch[0], scratch[1]
@@ -102,7 +102,7 @@ def _first_step(system, y, f, scaled, n, rtol, atol, until, scratch, work):
 
 
 @no_type_check
-@njit(cache=True)
+@compiled()
 def _try(system, y, stages, h, scaled, n, new, scratch, work):
     """Fill the stages of a step of length h, and write where it ends into `new`."""
     for m in range(1, N_STAGES):
@@ -113,7 +113,7 @@ def _try(system, y, stages, h, scaled, n, new, scratch, work):
 
 
 @no_type_check
-@njit(cache=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def _interpolant(system, stages, h, y, new, scaled, n, dense, scratch, work):
     """Fill the seven coefficient rows of DOP853's dense output over the last step."""
     for m in range(3):
@@ -133,7 +133,7 @@ def _interpolant(system, stages, h, y, new, scaled, n, dense, scratch, work):
 
 
 @no_type_check
-@njit(cache=True)
+@compiled()
 def _between(dense, y, part, out):
     """Write the dense output at `part` (0 to 1) of the step into `out`."""
     for i in range(y.size):
@@ -145,7 +145,7 @@ def _between(dense, y, part, out):
 
 
 @no_type_check
-@njit(cache=True)
+@compiled()
 def _crossed(y, scaled, n, low, high):
     """Return the chart's bound that the cloud has crossed, or DONE."""
     size = log_size(y, scaled, n)
@@ -155,7 +155,7 @@ def _crossed(y, scaled, n, low, high):
 
 
 @no_type_check
-@njit(cache=True)
+@compiled()
 def _allowed(y, f, scaled, rtol):
     """Return the absolute tolerance: relative to the cloud, or to its flow if it has no size."""
     if scaled:
@@ -165,7 +165,7 @@ def _allowed(y, f, scaled, rtol):
 
 
 @no_type_check
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def follow(system, start, t, times, scaled, n, rtol, max_steps, low, high):
     """Integrate from time `t` through the moments `times`, until the cloud's size leaves a range.
 
@@ -185,7 +185,7 @@ def follow(system, start, t, times, scaled, n, rtol, max_steps, low, high):
     stop = DONE
     while t < until and stop == DONE:
         h = _last_two_alike(h, until - t)
-        if n_steps >= max_steps or h <= 1e-15 * max(t, 1e-300):
+        if n_steps >= max_steps or h < min(10 * np.spacing(t), until - t):
             stop = STEP_LIMIT if n_steps >= max_steps else STUCK
             break
         _try(system, y, stages, h, scaled, n, new, scratch[0], work)

@@ -8,8 +8,10 @@ from typing import Any, no_type_check
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic, overload
+
+from orbitlens.flows._fast.compiling import compiled
 
 EXACT = {"contract"}  # reordering would undo the rounding trick of `exponential`
 LOWEST = -708.0  # of an exponent; below, the result is not a normal number
@@ -45,7 +47,7 @@ def _times_two_to(typingctx: Any, p: Any, t: Any) -> Any:
 
 
 @no_type_check
-@njit(cache=True, fastmath=EXACT)
+@compiled(fastmath=EXACT)
 def _exponential_double(s):
     """Return exp(s) for s at most HIGHEST, to 3e-16; without branches, so that loops vectorise."""
     s = max(s, LOWEST)
@@ -71,7 +73,7 @@ _S5, _S6 = np.float32(1.33908634e-03), np.float32(1.54531629e-04)
 
 
 @no_type_check
-@njit(cache=True, fastmath=EXACT)
+@compiled(fastmath=EXACT)
 def _exponential_single(s):
     """Return exp(s) to 2e-7, in float32 throughout: twice as many to a register."""
     s = max(s, _LOWEST_SINGLE) * _LOG2E_SINGLE

@@ -11,8 +11,8 @@ import math
 from typing import no_type_check
 
 import numpy as np
-from numba import njit
 
+from orbitlens.flows._fast.compiling import compiled
 from orbitlens.flows._fast.exponentials import HIGHEST, HIGHEST_SINGLE, exponential
 
 # Sums may be taken in any order; NaN and infinity stay what they are.
@@ -26,7 +26,7 @@ LANES = 4  # coordinates of a head that one pass over the tokens takes together
 
 
 @no_type_check
-@njit(cache=True, fastmath={"nnan", "nsz"})
+@compiled(fastmath={"nnan", "nsz"})
 def _largest(rows, m, low, high):
     top = rows[m, low]
     for j in range(low, high):
@@ -35,7 +35,7 @@ def _largest(rows, m, low, high):
 
 
 @no_type_check
-@njit(cache=True, fastmath={"contract", "reassoc"})
+@compiled(fastmath={"contract", "reassoc"})
 def exponentiate(rows, m, low, high, top):
     """Replace s = rows[m, low:high] by exp(s - top) and return its sum."""
     total = rows.dtype.type(0)
@@ -50,7 +50,7 @@ def exponentiate(rows, m, low, high, top):
 
 
 @no_type_check
-@njit(cache=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def _score_pair(q, i, twin, k, scale, low, high, rows):
     """Write the scores of the tokens i and twin against low ... high - 1 into two rows."""
     for a in range(U(0), U(q.shape[0]), U(LANES)):
@@ -71,7 +71,7 @@ def _score_pair(q, i, twin, k, scale, low, high, rows):
 
 
 @no_type_check
-@njit(cache=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def _weigh_pair(rows, v, low, high, i, twin, part, part_twin, out):
     """Write the means of values under two rows of weights into the columns i and twin."""
     for a in range(U(0), U(out.shape[0]), U(LANES)):
@@ -94,7 +94,7 @@ def _weigh_pair(rows, v, low, high, i, twin, part, part_twin, out):
 
 
 @no_type_check
-@njit(cache=True)
+@compiled()
 def visible_range(i, n, causal, window):
     """Return the stretch of tokens that token i sees."""
     low, high = 0, n
@@ -107,7 +107,7 @@ def visible_range(i, n, causal, window):
 
 
 @no_type_check
-@njit(cache=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def shape_scores(rows, m, low, high, seen, slope, i, unnormalised):
     """Hide what token i does not see, add its biases, and return what to shift its scores by."""
     for j in range(low, seen[0]):
@@ -125,7 +125,7 @@ def shape_scores(rows, m, low, high, seen, slope, i, unnormalised):
 
 
 @no_type_check
-@njit(cache=True, fastmath=FAST, nogil=True)
+@compiled(fastmath=FAST, nogil=True)
 def mix_rows(q, k, v, scale, slope, causal, window, unnormalised, begin, end, out):
     """Write the means of one head's values for the tokens begin ... end - 1 into `out`.
 
@@ -154,7 +154,7 @@ def mix_rows(q, k, v, scale, slope, causal, window, unnormalised, begin, end, ou
 
 
 @no_type_check
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def mix_heads(q, k, v, scale, slopes, causal, window, unnormalised, begin, end, out):
     """Do `mix_rows` for all rows begin ... end - 1 of all heads, counted one after the other."""
     n = q.shape[2]

@@ -3,7 +3,15 @@
 from orbitlens.draw.figure import BLUE, GREEN, INK, MUTED, ORANGE, Bars, Curve, Panel, Points
 from orbitlens.draw.page import esc
 from orbitlens.order.audit_result import Audit, value_of
-from orbitlens.order.sensitivity import CellReading
+from orbitlens.order.subject import Cell
+from orbitlens.order.words import (
+    cell_names,
+    interval,
+    percent,
+    question_of,
+    square_of,
+    unit_of,
+)
 from orbitlens.reporting.chart import PageChart, curve, rows_of, ticks
 from orbitlens.reporting.data import ModelReport
 from orbitlens.reporting.markup import Row, Table, absent, note, number, table
@@ -15,7 +23,7 @@ CELLS = {
     "nope_causal": "mask alone",
     "nope_full": "neither",
 }
-TONES = {"pe_causal": INK, "pe_full": ORANGE, "nope_causal": BLUE, "nope_full": MUTED}
+TONES = dict(zip(Cell, (INK, ORANGE, BLUE, MUTED), strict=True))
 SIZES = {"swap_distance": "swap at distance", "windows": "within windows of",
          "ngrams": "n-grams kept of"}  # fmt: skip
 
@@ -30,11 +38,6 @@ def order_section(model: ModelReport, place: Place) -> str:
         f'<p class="lead">{esc(audit.summary())}</p>{_square(audit)}{_shares(audit)}'
         f'<div class="pair">{drawn}</div>{_blocks(audit)}{_not_measured(audit)}'
     )
-
-
-def unit_of(audit: Audit) -> str:
-    """Return the unit of order sensitivity."""
-    return "bits" if audit.model.has_head else "relative change"
 
 
 def own_value(audit: Audit) -> float:
@@ -52,15 +55,31 @@ def output_of(layer: int) -> str:
 
 def _square(audit: Audit) -> str:
     largest = max((value_of(x) for x in audit.cells.values() if x is not None), default=0) or 1
-    cells = {name: _cell(audit, name, largest) for name in CELLS}
-    return (
-        f'<table class="square"><caption>Order sensitivity, {unit_of(audit)}, with 95 % intervals'
-        '</caption><thead><tr><td></td><th scope="col">causal mask</th>'
-        '<th scope="col">full attention</th></tr></thead>'
-        f'<tbody><tr><th scope="row">{esc(audit.model.encoding)} encoding</th>'
-        f'{cells["pe_causal"]}{cells["pe_full"]}</tr><tr><th scope="row">without it</th>'
-        f"{cells['nope_causal']}{cells['nope_full']}</tr></tbody></table>"
+    columns, rows = square_of(audit)
+    heads = "".join(f'<th scope="col">{esc(name)}</th>' for name in columns)
+    body = "".join(
+        f'<tr><th scope="row">{esc(name)}</th>'
+        f"{''.join(_cell(audit, cell.value, largest) for cell in cells)}</tr>"
+        for name, cells in rows.items()
     )
+    caption = (
+        f"Order sensitivity, {unit_of(audit)}, with 95 % intervals. {esc(question_of(audit))}."
+    )
+    return (
+        f'<table class="square"><caption>{caption}</caption>'
+        f"<thead><tr><td></td>{heads}</tr></thead><tbody>{body}</tbody></table>{_places(audit)}"
+    )
+
+
+def _places(audit: Audit) -> str:
+    own = audit.cells[audit.model.own_cell]
+    if own is None or not own.places:
+        return ""
+    parts = [
+        f"{number(one.mean)} ({number(one.low)} to {number(one.high)}) at position {one.place}"
+        for one in own.places
+    ]
+    return note(f"As it is: {', '.join(parts)}.")
 
 
 def _cell(audit: Audit, name: str, largest: float) -> str:
@@ -77,14 +96,27 @@ def _cell(audit: Audit, name: str, largest: float) -> str:
 
 
 def _shares(audit: Audit) -> str:
-    numbers = audit.shapley
-    if numbers is None:
+    shares, effects = audit.shapley, audit.effects
+    if audit.attends_in_full:
+        return note(
+            "The model attends in full: what order it sees comes through its encoding, by "
+            "construction, so there are no shares to tell apart."
+        )
+    if effects is None:
         return note("No shares: not every cell of the 2 × 2 can be reached.")
-    encoding = min(max(numbers.encoding, 0.0), 1.0)
-    label = f"{numbers.encoding:.0%} from the encoding, {numbers.mask:.0%} from the mask"
+    if shares is None:
+        return note(
+            f"No shares: encoding and mask work against each other. Alone the encoding brings "
+            f"{number(effects.encoding.mean)}, the mask {number(effects.mask.mean)}; their "
+            f"interaction is {interval(effects.interaction)} {unit_of(audit)}."
+        )
+    label = (
+        f"{percent(shares.encoding, shares.encoding_interval)} from the encoding, "
+        f"{percent(shares.mask, shares.mask_interval)} from the mask"
+    )
     return (
         f'<p class="shares" role="img" aria-label="{esc(label)}">'
-        f'<i style="--share:{encoding:.3f}"></i></p>{note(label)}'
+        f'<i style="--share:{shares.encoding:.3f}"></i></p>{note(label)}'
     )
 
 
@@ -119,17 +151,13 @@ def charts(model: ModelReport) -> list[PageChart]:
     return numbers
 
 
-def _present(audit: Audit) -> dict[str, CellReading]:
-    return {key: cell for key in CELLS if (cell := audit.cells.get(key)) is not None}
-
-
 def _defects_chart(audit: Audit) -> PageChart:
     numbers, own = defects(audit), audit.model.own_cell
     title = "Equivariance defect of each layer's output"
     lines = [
-        curve(numbers, CELLS[key], TONES[key], style="" if key == own else "dashed",
-              label=CELLS[key] + (" (as it is)" if key == own else ""))
-        for key in _present(audit)
+        curve(numbers, name, TONES[key], style="" if key == own else "dashed",
+              label=name + (" (as it is)" if key == own else ""))
+        for key, name in cell_names(audit).items()
     ]  # fmt: skip
     panel = Panel(
         layers=lines, title=title, x_label="output of layer", x_ticks=ticks(rows_of(numbers))
@@ -176,28 +204,31 @@ def _neighbours_chart(audit: Audit) -> PageChart:
 
 
 def cells(audit: Audit) -> Table:
-    """Return the 2 x 2 and the shares."""
+    """Return the 2 x 2, the interaction and the shares."""
     rows: list[Row] = []
-    for key, name in CELLS.items():
-        reading = audit.cells.get(key)
-        if reading is None:
-            rows.append([name, None, None, None])
-        else:
-            rows.append([name, value_of(reading), reading.low, reading.high])
+    for key, name in cell_names(audit).items():
+        reading = audit.cells[key]
+        assert reading is not None  # it has a name
+        rows.append([name, value_of(reading), reading.low, reading.high])
+        rows += [[f"{name}, at {x.place}", x.mean, x.low, x.high] for x in reading.places]
+    if audit.effects is not None:
+        value = audit.effects.interaction
+        rows.append(["interaction", value.mean, value.low, value.high])
     if audit.shapley is not None:
-        rows.append(["share of the encoding", audit.shapley.encoding, None, None])
-        rows.append(["share of the mask", audit.shapley.mask, None, None])
+        shares = audit.shapley
+        rows.append(["share of the encoding", shares.encoding, *shares.encoding_interval])
+        rows.append(["share of the mask", shares.mask, *shares.mask_interval])
     return Table(name="order", caption="Order sensitivity", columns=("model with", "mean", "low",
                  "high"), rows=rows)  # fmt: skip
 
 
 def defects(audit: Audit) -> Table:
     """Return the equivariance defect of each layer's output."""
-    names = list(_present(audit))
+    names = cell_names(audit)
     rows: list[Row] = [
         [output_of(x.layer), *(x.defects.get(key) for key in names)] for x in audit.layers
     ]
-    columns = ("output of", *(CELLS[key] for key in names))
+    columns = ("output of", *names.values())
     return Table(name="order-layers", caption="Equivariance defect", columns=columns, rows=rows)
 
 
@@ -215,8 +246,7 @@ def swaps(audit: Audit) -> Table:
 def neighbours(audit: Audit) -> Table:
     """Return what swapping each token with the next one does."""
     rows: list[Row] = [
-        [f"{x.position} and {x.position + 1}", x.position, x.mean, x.share_moved]
-        for x in audit.positions
+        [f"{x.position} and {x.other}", x.position, x.mean, x.share_moved] for x in audit.positions
     ]
     columns = ("tokens swapped", "position", "mean effect", "share of inputs moved")
     return Table(name="order-neighbours", caption="Swaps of neighbours", columns=columns, rows=rows)

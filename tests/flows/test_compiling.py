@@ -1,0 +1,55 @@
+"""Compiled code where nothing can be written, and where it can."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numba
+import pytest
+
+import orbitlens
+from orbitlens.flows._fast import compiling
+from orbitlens.flows._fast.compiling import compiled
+
+SOURCE = Path(orbitlens.__file__).parent
+RUN = """
+import orbitlens as ol
+from orbitlens.flows.clusters import connected_labels
+assert connected_labels._cache.__class__.__name__ == "NullCache", connected_labels._cache
+print(ol.simulate("aligned", ol.SimulateOptions(n_tokens=4, until=1.0, rtol=1e-4)).outcome)
+"""
+
+
+def test_flows_run_where_neither_the_home_nor_the_package_can_be_written(tmp_path):
+    """A file stands where each cache would be, so that even the superuser cannot write there."""
+    package = tmp_path / "orbitlens"
+    shutil.copytree(SOURCE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in (package / "flows", package / "flows" / "_fast"):
+        (folder / "__pycache__").write_text("")
+    nowhere = {"HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null", "PYTHONPATH": str(tmp_path)}
+    environment = {**os.environ, **nowhere, "PYTHONDONTWRITEBYTECODE": "1"}
+    environment.pop("NUMBA_CACHE_DIR", None)
+    done = subprocess.run(
+        [sys.executable, "-c", RUN], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["diverging"]
+
+
+def test_code_is_kept_where_there_is_a_place_for_it():
+    """The control: the same function, from a file whose folder can be written."""
+    from orbitlens.flows.clusters import connected_labels
+
+    assert type(connected_labels._cache).__name__ == "FunctionCache"
+
+
+def test_other_refusals_of_numba_are_not_swallowed(monkeypatch):
+    def refuse(**options):
+        raise RuntimeError("something else")
+
+    monkeypatch.setattr(compiling.numba, "njit", refuse)
+    with pytest.raises(RuntimeError, match="something else"):
+        compiled()(lambda x: x)
+    assert numba.njit is refuse
