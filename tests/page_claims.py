@@ -197,8 +197,7 @@ def _totals(read, model, fall):
     totals = {p: sum(v.values()) for p, v in fall.items()}
     wrong = [f"verdict: {row[0]} {row[-1]}, waterfall {totals[row[0]]}"
              for row in shown if abs(row[-1] - totals[row[0]]) > 1e-4]  # fmt: skip
-    sizes = {p: sum(map(abs, v.values())) for p, v in fall.items() if p != "net"}
-    most = max(sizes, key=sizes.get)
+    most = max((p for p in totals if p != "net"), key=lambda p: abs(totals[p]))
     answer = read.said("story", model, "b")[0]
     return wrong if answer.lower().startswith(most.lower()) else [*wrong, f"most: {answer}, {most}"]
 

@@ -55,7 +55,7 @@ PLANTED = {
     "another word for a head": ("<td>neither", "<td>spreads"),
     "words for weights": ("</h4>", " gathers tokens</h4>"),
     "another correlation": ("correlation 0.", "correlation 0.0"),
-    "another end": ("mean cosine 0.", "mean cosine 0.9"),
+    "another end": ("cosine\u00a00.", "cosine\u00a00.9"),
 }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from orbitlens.order.audit_result import Audit, Verdict
+from orbitlens.order.words import unit_of
 from orbitlens.reporting.data import ModelReport
 from orbitlens.reporting.motion import PARTS, STILL, Motion, motions, percent
 from orbitlens.tracing.trace_result import DEFAULT_CLOSURE, Trace
@@ -48,23 +49,27 @@ def _moves(model: ModelReport) -> Answer:
     if trace is None:
         return _not_asked("moves", question, model.why("trace", "model"))
     last = motions(trace)[-1]
-    sizes = {part: _moved(last, part) for part in last.totals}
-    whole = sum(sizes.values()) or 1.0
-    shares = {part: size / whole for part, size in sizes.items()}
-    most = max(shares, key=lambda part: shares[part])
-    others = ", ".join(f"{PARTS[p]} {percent(v)}" for p, v in shares.items() if p != most)
+    totals = last.totals
+    most = max(totals, key=lambda part: abs(totals[part]))
     name = PARTS[most][0].upper() + PARTS[most][1:]
     where = f" of the {last.stack}" if len(trace.model.stacks) > 1 else ""
     sure, why = _repeats(trace)
     return Answer(
         key="moves",
         question=question,
-        answer=f"{name}{where}",
-        text=f"{percent(shares[most])} of all changes of ln(1 − C), by size; {others}.",
+        answer=f"{name}{where}" if abs(totals[most]) > STILL else "Hardly anything",
+        text=f"Single steps, by size: {_steps(last)}.",
         sure=sure,
         why_sure=why,
-        numbers={**{PARTS[part]: total for part, total in last.totals.items()}, "net": last.net},
+        numbers={**{PARTS[part]: total for part, total in totals.items()}, "net": last.net},
     )
+
+
+def _steps(motion: Motion) -> str:
+    """Say how much of all changes each part makes, without regard to their signs."""
+    sizes = {part: _moved(motion, part) for part in motion.totals}
+    whole = sum(sizes.values()) or 1.0
+    return ", ".join(f"{PARTS[part]} {percent(size / whole)}" for part, size in sizes.items())
 
 
 def _moved(motion: Motion, part: str) -> float:
@@ -96,12 +101,11 @@ def _order(model: ModelReport) -> Answer:
     cell = audit.cells.get(audit.model.own_cell)
     if cell is None:
         return _not_asked("order", question, audit.summary())
-    unit = "bits" if audit.model.has_head else "relative change"
     sure, why = _known(audit, cell.low, cell.high)
     return Answer(
         key="order",
         question=question,
-        answer=f"{_yes(audit)}: {audit.sensitivity:.3g} {unit}",
+        answer=f"{_yes(audit)}: {audit.sensitivity:.3g} {unit_of(audit)}",
         text=audit.summary(),
         sure=sure,
         why_sure=why,

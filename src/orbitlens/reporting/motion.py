@@ -118,7 +118,7 @@ def headline(motion: Motion, *, several: bool = False) -> str:
         if part != "attention" and abs(total) > STILL
     ]
     ends = f"{motion.cosine_first:.2f}\u00a0→\u00a0{motion.cosine_last:.2f}".replace("-", "−")
-    return f"{', '.join(said)}: mean cosine {ends}."
+    return f"{', '.join(said)}: mean cosine\u00a0{ends}."
 
 
 def effect(change: float, *, of: str = "directions", plural: bool = False) -> str:

@@ -12,6 +12,7 @@ from orbitlens.draw.page import esc, whole_page
 from orbitlens.reporting.chart import PageChart, chart_html, share_axes
 from orbitlens.reporting.data import ModelReport
 from orbitlens.reporting.definitions import DEFINITIONS
+from orbitlens.reporting.markup import items
 from orbitlens.reporting.sections import SECTIONS, STORY
 from orbitlens.reporting.sections.compare import comparison_charts, comparison_table
 from orbitlens.reporting.sections.heads import colour_scale
@@ -91,10 +92,13 @@ def _subtitle(models: Sequence[ModelReport]) -> str:
 def _compared(models: Sequence[ModelReport], panels: list[dict[str, Any]]) -> str:
     """Return several models on the same axes, with what differs."""
     drawn = "".join(_drawn(chart, models[0], panels) for chart in comparison_charts(models))
+    said = items(
+        (f"{model.name}: {model.words[0]}" for model in models if model.trace is not None), "plain"
+    )
     return (
         '<section id="compared"><h2>Compared</h2><p class="lead">The same numbers of all models; '
         "depth is the share of the layers that were passed.</p>"
-        f'<div class="models"><article class="model"><div class="pair">{drawn}</div>'
+        f'<div class="models"><article class="model">{said}<div class="pair">{drawn}</div>'
         f"{comparison_table(models)}</article></div></section>"
     )
 

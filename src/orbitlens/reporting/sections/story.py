@@ -9,7 +9,7 @@ from orbitlens.reporting.sections.heads import heads_section
 from orbitlens.reporting.sections.orbits import orbits_section
 from orbitlens.reporting.sections.section import Place
 
-LONG = 86  # characters of a headline beyond which its letters are smaller
+LONG = 92  # characters of a headline beyond which its letters are smaller
 CLOSER = "Closer and apart: by the mean squared distance between directions."
 
 
