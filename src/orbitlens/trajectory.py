@@ -108,7 +108,9 @@ class Trajectory(Result):
 
     def _tables(self) -> Sequence[HtmlTable]:
         chosen = _moments(self)[:: max(1, FRAMES // 10)].tolist()
-        sizes = self.unit_tokens.norm(dim=-1).amax(dim=-1).log() + self.log_scale
+        top = self.unit_tokens.abs().amax(dim=(1, 2)).clamp(min=1e-300)  # squares may overflow
+        unit = self.unit_tokens / top[:, None, None]
+        sizes = unit.norm(dim=-1).amax(dim=-1).log() + top.log() + self.log_scale
         rows = [[f"{self.times[k]:.4g}", sizes[k].item(), self.log_scale[k].item()] for k in chosen]
         columns = ["time", "ln of the largest token", "ln of the scale"]
         return [HtmlTable(caption="Size over time", columns=columns, rows=rows)]

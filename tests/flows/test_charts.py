@@ -256,6 +256,8 @@ def test_huge_tokens_that_shrink_are_not_called_diverged(compiled):
     found = run(system_of_maps(eye, -eye), 1e200 * square, 10.0, compiled=compiled)
     assert found.status is Status.FINISHED
     assert gap(found.final / 1e200, math.exp(-10) * square) < 1e-5
+    assert found.n_clusters == 4
+    assert "inf" not in found._repr_html_()
 
 
 @BOTH

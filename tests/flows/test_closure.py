@@ -18,6 +18,7 @@ from orbitlens.flows.integrate import IntegrateOptions, integrate_flow
 from orbitlens.flows.system import Geometry, Mask, system_of_maps
 from slow_flow import normal, random_system, seeded
 
+ROTARY = RotarySpec(base=10.0, d_rotary=2, d_head=2, pairing=Pairing.HALVES)
 EYE = torch.eye(2, dtype=torch.float64)
 ZERO = torch.zeros(2, dtype=torch.float64)
 
@@ -187,11 +188,23 @@ def test_a_causal_context_is_seen_from_its_last_token():
         ({"geometry": Geometry.SPHERE}, "free flows with softmax"),
         ({"unnormalised": True}, "free flows with softmax"),
         ({"noise": 0.1}, "without noise"),
+        ({"alibi_slopes": torch.ones(1).double()}, "no form for ALiBi"),
+        ({"rotary": ROTARY}, "give n_context"),
         ({"positions": torch.zeros(4, 2).double(), "reinjected": True}, "re-injected positions"),
     ],
 )
 def test_flows_that_the_closure_is_not_for_are_refused(changes, words):
     system = replace(example_system("aligned", d_model=2), **changes)
+    with pytest.raises(InputError, match=words):
+        simulate_closure(system, ZERO, EYE, until=1.0)
+
+
+@pytest.mark.parametrize(
+    ("size", "words"), [(1e100, "could not be followed"), (1e200, "out of the range")]
+)
+def test_a_closure_that_cannot_be_followed_has_not_blown_up(size, words):
+    """The integrator stopped at once, which was reported as a blow-up at t = 0; or never did."""
+    system = system_of_maps(size * EYE, -size * EYE)
     with pytest.raises(InputError, match=words):
         simulate_closure(system, ZERO, EYE, until=1.0)
 

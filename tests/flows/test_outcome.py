@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from flow_runs import trajectory
 from orbitlens.flows.charts import RUNAWAY
 from orbitlens.flows.examples import example_system
 from orbitlens.flows.integrate import EVENTS, IntegrateOptions, Method, integrate_flow
@@ -259,6 +260,33 @@ def test_a_fate_needs_a_factor_of_two_and_the_trend(lengths, expected):
     unit = torch.stack([length * tokens for length in lengths])
     found = replace(template, unit_tokens=unit, log_scale=torch.zeros(3, dtype=torch.float64))
     assert fate(found) is expected
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_clusters_are_counted_at_any_size(scale):
+    """Squares of gaps of 1e200 are infinite: every token was a cluster, or none."""
+    tokens = torch.tensor([[0.0, 0.0], [0.05, 0.0], [1.0, 0.0]], dtype=torch.float64)
+    assert cluster_labels(scale * tokens, 0.1 * scale).tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize("geometry", [g for g in Geometry if g is not Geometry.FREE])
+def test_fates_of_directions_follow_their_mean_cosine_whatever_their_lengths(geometry):
+    start = normal(seeded(0), 6, 3)
+    shared = torch.ones(3, dtype=torch.float64)
+    near = start + shared
+    lengths = torch.linspace(1, 50, 6, dtype=torch.float64)[:, None]
+    for first, last, expected in (
+        (start, near, Fate.CONVERGING),
+        (near, start, Fate.DIVERGING),
+        (start, start + 1e-4 * shared, Fate.MIXED),
+    ):
+        for factor in (1.0, 0.01):
+            moved = trajectory(torch.stack([first, factor * lengths * last]))
+            assert fate(moved, geometry) is expected
+    words = {kind: kind.words(geometry) for kind in Fate}
+    assert words[Fate.CONVERGING] == "gathers directions"
+    assert words[Fate.DIVERGING] == "spreads directions"
+    assert Fate.CONVERGING.words(Geometry.FREE) == "converging"
 
 
 def test_the_radius_of_clusters_is_a_share_of_the_first_cloud():

@@ -11,6 +11,7 @@ from orbitlens.flows import picture as numbers
 from orbitlens.flows.examples import example_system
 from orbitlens.flows.picture import ALONE, flow_picture
 from orbitlens.flows.system import Geometry
+from orbitlens.theory.clouds import mean_cosine
 
 
 def test_tokens_of_width_two_are_drawn_where_they_are(generator):
@@ -64,6 +65,31 @@ def test_energy_is_one_when_all_tokens_are_one_and_known_for_two_opposite_groups
     )
     expected = torch.tensor([(1 + math.exp(-2 * beta)) / 2, 1.0], dtype=torch.float64)
     torch.testing.assert_close(picture.energy, expected)
+
+
+def test_the_energy_of_identity_scores_is_not_drawn_for_other_heads(generator):
+    tokens = trajectory(gathering(generator))
+    turned = example_system("random", d_model=3)
+    other = replace(turned, geometry=Geometry.SPHERE)
+    assert flow_picture(tokens, title="", system=other).energy is None
+    assert flow_picture(tokens, title="", system=on_sphere()).energy is not None
+
+
+def test_directions_are_drawn_with_their_mean_cosine(generator):
+    """Behind a norm in front of attention tokens have lengths, and attention does not see them."""
+    unit = gathering(generator)
+    long = unit * torch.linspace(1, 1e4, 7, dtype=torch.float64)[:, None]
+    pre_ln = replace(example_system("aligned", d_model=3), geometry=Geometry.PRE_LN)
+    drawn = flow_picture(trajectory(long), title="", system=pre_ln)
+    plain = flow_picture(trajectory(unit), title="", system=on_sphere())
+    torch.testing.assert_close(drawn.plane.positions, plain.plane.positions)
+    assert any("length 1" in note for note in drawn.notes)
+    expected = [mean_cosine(x) for x in unit]
+    for picture in (drawn, plain):
+        assert picture.cosine.tolist() == pytest.approx(expected, abs=1e-12)
+    titles = [panel.title for panel in film_module.side_panels(drawn)]
+    assert titles[0].startswith("mean cosine of pairs")
+    assert flow_picture(trajectory(long), title="").cosine is None
 
 
 @pytest.mark.parametrize("system", [None, on_sphere(beta=0.0), on_sphere(beta=2000.0)])

@@ -219,8 +219,8 @@ def test_an_expectation_that_points_the_other_way_has_failed_before_the_end():
 
 
 def test_nothing_predicted_is_not_agreement():
-    system = replace(example_system("aligned"), geometry=Geometry.PERI_LN)
-    assert agreement(system, normal(seeded(0), 8, 3), 1.0) is FlowAgreement.NONE
+    system = replace(example_system("aligned"), unnormalised=True)
+    assert agreement(system, 0.1 * normal(seeded(0), 8, 3), 1.0) is FlowAgreement.NONE
 
 
 # --- certificates are about the flow at hand -------------------------------------------------

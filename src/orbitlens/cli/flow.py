@@ -157,7 +157,7 @@ def _run_simulation(
         film_kind(plot)
     target, tokens = (system, None) if head is None else _target(head, text, options.n_tokens)
     with progress_bar("simulating"):
-        result = run(target, options, tokens=tokens, name=head)
+        result = run(target, options, tokens=tokens, name=head and Path(head).name)
     if plot is not None:
         _write_film(result, target, tokens, plot)
     written = [] if plot is None else [f"plot written to {plot}"]
@@ -173,7 +173,7 @@ def _write_film(
     from orbitlens.flows.picture import flow_picture
 
     flow = build_flow(target, result.options, tokens)
-    title = f"{result.name}, {len(flow.start)} tokens in {flow.system.d_model} dimensions"
+    title = f"{result.title}, in {flow.system.d_model} dimensions"
     picture = flow_picture(result.trajectory, title=title, system=flow.system)
     write_film(flow_film(picture), plot)
 

@@ -41,6 +41,8 @@ def agreement_of(
         if happened is expected:
             return FlowAgreement.YES
         refuted = not proved or trajectory.status is Status.DIVERGED
+        if prediction.source is Ground.INDICATION and geometry is not Geometry.FREE:
+            refuted = abs(_pace(trajectory, geometry)) <= STILL  # of almost every start, in the end
         return FlowAgreement.NO if refuted else FlowAgreement.TOO_EARLY
     if proved or trajectory.status is Status.STEP_LIMIT or not _has_moved(trajectory):
         return FlowAgreement.TOO_EARLY

@@ -42,7 +42,7 @@ def simulate_closure(
     covariance: Covariance,
     *,
     until: float,
-    n_context: int = 1,
+    n_context: int | None = None,
     n_saved: int = 65,
 ) -> ClosureTrajectory:
     """Integrate the closure up to `until`, or to the moment it blows up.
@@ -52,17 +52,16 @@ def simulate_closure(
         mean: of the tokens at the start.
         covariance: of the tokens at the start.
         until: the time to run.
-        n_context: tokens whose offsets a rotary encoding averages over (small scores).
+        n_context: tokens whose offsets a rotary encoding averages over (small scores); such a
+            system needs it.
         n_saved: moments kept.
+
+    Raises:
+        InputError: the closure is not for this flow, or cannot be integrated.
     """
-    if system.geometry is not Geometry.FREE or system.unnormalised:
-        raise InputError("the closure is for free flows with softmax attention.")
-    if system.reinjected or system.noise > 0:
-        raise InputError("the closure is for flows without noise or re-injected positions.")
-    if not 0 < until < math.inf:
-        raise InputError(f"the time to run is {until}; expected a positive, finite number.")
+    _check(system, until, n_context)
     d = system.d_model
-    rates = _ClosureRates(system, n_context)
+    rates = _ClosureRates(system, n_context or 1)
     y0 = np.concatenate([mean.double().numpy(), covariance.double().numpy().ravel()])
     start = max(float(np.trace(covariance.double().numpy())), 1e-300)
 
@@ -71,17 +70,41 @@ def simulate_closure(
 
     escaped.terminal = True  # type: ignore[attr-defined]
     times = np.linspace(0.0, until, n_saved)
-    solved = solve_ivp(
-        rates, (0.0, until), y0, "DOP853", times, events=escaped, rtol=1e-9, atol=1e-12 * start
-    )
-    blown = solved.status != 0
-    end = float(solved.t_events[0][0]) if blown and len(solved.t_events[0]) else float(solved.t[-1])
+    if not np.isfinite(rates(0.0, y0)).all():  # SciPy would look for a first step for ever
+        raise InputError("the closure's rates are out of the range of float64 at the start.")
+    with np.errstate(all="ignore"):  # a stage that overflows makes the step shorter
+        solved = solve_ivp(
+            rates, (0.0, until), y0, "DOP853", times, events=escaped, rtol=1e-9, atol=1e-12 * start
+        )
+    if solved.status < 0:
+        raise InputError(
+            f"the closure could not be followed to t = {until} ({solved.message}). Its rates may "
+            "be too large; ask for a shorter time."
+        )
+    blown = solved.status == 1
+    end = float(solved.t_events[0][0]) if blown else until
     return ClosureTrajectory(
         times=torch.from_numpy(solved.t.copy()),
         means=torch.from_numpy(solved.y[:d].T.copy()),
         covariances=torch.from_numpy(solved.y[d:].T.reshape(-1, d, d).copy()),
         blow_up=end if blown else None,
     )
+
+
+def _check(system: System, until: float, n_context: int | None) -> None:
+    if system.geometry is not Geometry.FREE or system.unnormalised:
+        raise InputError("the closure is for free flows with softmax attention.")
+    if system.reinjected or system.noise > 0:
+        raise InputError("the closure is for flows without noise or re-injected positions.")
+    if system.alibi_slopes is not None:
+        raise InputError("the closure has no form for ALiBi. Take its slopes out.")
+    if system.rotary is not None and (n_context is None or n_context < 1):
+        raise InputError(
+            "the closure averages a rotary encoding over the offsets of a context: give n_context, "
+            "its number of tokens."
+        )
+    if not 0 < until < math.inf:
+        raise InputError(f"the time to run is {until}; expected a positive, finite number.")
 
 
 class _ClosureRates:

@@ -59,7 +59,7 @@ def simulate_ensemble(
         unit_tokens=torch.stack([result.unit_tokens[-1] for result in results]),
         log_scale=torch.stack([result.log_scale[-1] for result in results]),
         statuses=tuple(result.status for result in results),
-        fates=tuple(fate(result) for result in results),
+        fates=tuple(fate(r, s.geometry) for r, s in zip(results, systems, strict=True)),
         n_evaluations=torch.tensor([result.n_evaluations for result in results]),
     )
 

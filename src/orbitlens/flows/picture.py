@@ -169,7 +169,7 @@ def _energy(
     if system is None or system.beta <= 0:
         return None, ["no energy: it needs a system with a positive beta"]
     if not _has_identity_scores(system):
-        return None, ["no energy: it is defined for one head with scores x_i . x_j"]
+        return None, []  # it is another flow's: of one head whose scores are x_i . x_j
     if tokens.shape[1] > MOST_FOR_ENERGY:
         return None, [f"no energy: it is left out beyond {MOST_FOR_ENERGY} tokens"]
     beta = system.beta
