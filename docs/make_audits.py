@@ -24,7 +24,6 @@ from orbitlens.order.audit_result import Audit
 from orbitlens.order.measuring import Origin, measure_order
 from orbitlens.order.options import AuditOptions
 from orbitlens.order.subject import Cell, make_subject, run
-from orbitlens.running.images import patches_of_images
 from orbitlens.running.model import load
 from orbitlens.terminal.audit import audit_view
 
@@ -69,13 +68,14 @@ def sorter(models: Path, data: Path) -> None:
     digits = torch.randint(3, (64, 6), generator=torch.Generator().manual_seed(0))
     answers = digits.sort(dim=1).values
     origin = Origin(name="gpt-nano-sort-hf", source="digits")
-    keep("sorter", measure_order(make_subject(model), digits, origin=origin))
+    many = AuditOptions(samples=64, permutations=64)
+    keep("sorter", measure_order(make_subject(model), digits, options=many, origin=origin))
     brief = AuditOptions(permutations=32, slices=False, details=False)
     rows = []
     for k in range(6):
         items = torch.cat([digits, answers[:, :k]], dim=1)
         everything = make_subject(model)
-        questions = replace(everything, n_back=max(1, k))
+        questions = replace(everything, pinned=tuple(range(-max(1, k), 0)))
         found = measure_order(questions, items, options=brief)
         right = {
             cell.value: float(
@@ -96,7 +96,7 @@ def sorter(models: Path, data: Path) -> None:
 
 
 def reactions(models: Path, data: Path) -> None:
-    """Audit a masked model of chemical reactions."""
+    """Audit a masked model of chemical reactions; its vocabulary names the mask."""
     folder = models / "rxnmapper-albert-hf"
     names = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
     number = {name: k for k, name in enumerate(names)}
@@ -104,16 +104,11 @@ def reactions(models: Path, data: Path) -> None:
     rows = []
     for reaction in REACTIONS:
         ids = [number.get(token, unknown) for token in SMILES.findall(reaction)]
-        for start in range(0, max(1, len(ids) - 19), 5):
-            window = ids[start : start + 19]
-            if len(window) == 19:
-                rows.append([number["[CLS]"], *window, number["[MASK]"], number["[SEP]"]])
-    items = torch.tensor(rows)
-    subject = make_subject(load(folder).module, n_front=1, n_after_query=1)
-    note = "windows of textbook reactions, cut from SMILES by the usual pattern; the last is masked"
-    origin = Origin(name="rxnmapper-albert-hf", source="reactions", notes=(note,))
-    options = AuditOptions(permutations=32)
-    keep("rxnmapper", measure_order(subject, items, options=options, origin=origin))
+        for start in range(0, max(1, len(ids) - 20), 5):
+            window = ids[start : start + 20]
+            if len(window) == 20:
+                rows.append([number["[CLS]"], *window, number["[SEP]"]])
+    keep("rxnmapper", audit(folder, rows))
 
 
 def digits_as_patches(models: Path, data: Path) -> None:
@@ -126,9 +121,7 @@ def digits_as_patches(models: Path, data: Path) -> None:
     labels = read("t10k-labels-idx1-ubyte.gz", 8)
     pixels = read("t10k-images-idx3-ubyte.gz", 16).reshape(-1, 1, 28, 28)[labels < 3][:64]
     images = torch.as_tensor((pixels / 255.0 - 0.1307) / 0.3081, dtype=torch.float32)
-    subject = make_subject(load(models / "vit-mnist-3class-hf").module)
-    origin = Origin(name="vit-mnist-3class-hf", source="images")
-    keep("vit-mnist", measure_order(subject, patches_of_images(images, 7), origin=origin))
+    keep("vit-mnist", audit(models / "vit-mnist-3class-hf", images))
 
 
 def main() -> None:

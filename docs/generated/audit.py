@@ -8,16 +8,21 @@ from generated.tables import table
 AUDITS = Path(__file__).parents[1] / "audits"
 FIELDS = {
     "model": "what was audited: name, family, encoding, `own_cell` (the model unchanged)",
-    "settings": "inputs, permutations, length, first and last item that moves, seed",
+    "settings": "inputs, permutations of each at each place, length, first and last item that "
+    "moves, what is asked and at which places, seed",
     "cells": "pe_causal, pe_full, nope_causal, nope_full: `mean_js_bits`, `low`, `high`, "
-    "`max_logit_difference`; null where a cell cannot be reached; without a prediction head "
-    "`mean_relative_change` in place of bits",
-    "not_ablatable": "cell -> why it cannot be reached",
-    "shapley": "shares `encoding` and `mask`, which sum to 1, and the same in bits",
+    "`max_logit_difference`, and each of the `places` asked at; null where a cell is not there; "
+    "without a prediction head `mean_relative_change` in place of bits",
+    "not_ablatable": "cell -> why it is not there",
+    "effects": "what `encoding` and `mask` bring alone, and their `interaction`, each with its "
+    "interval; null without all four cells",
+    "shapley": "shares `encoding` and `mask`, between 0 and 1, with intervals, and the same in "
+    "bits; null where a mechanism has none",
     "floor": "order sensitivity without encoding and mask",
     "encoding_effect": "relative change of the prediction when the encoding is removed",
     "threshold": "effect below which a swap counts as free",
-    "horizon": "neighbour swaps further back than this many tokens are free; null: none is",
+    "horizon": "neighbour swaps further from the query than this many tokens are free; null: none "
+    "is, or nothing is near or far",
     "layers": "for each layer, 0 the embedding: the equivariance defect in each cell",
     "swap_distance": "mean effect of a swap, by distance",
     "windows": "mean effect of shuffles within windows, by size",
@@ -49,12 +54,15 @@ def stories() -> str:
 
 def sorter() -> str:
     """Return the audit of a model that sorts."""
-    return _shown("sorter", "orbitlens audit gpt-nano-sort-hf --length 6")
+    return _shown(
+        "sorter",
+        "orbitlens audit gpt-nano-sort-hf --tokens digits.txt --samples 64 --permutations 64",
+    )
 
 
 def encoder_and_vision() -> str:
     """Return the audits of an encoder and of a vision model."""
-    albert = "python docs/make_audits.py  # an ALBERT of reactions: the last token is masked"
+    albert = "orbitlens audit rxnmapper-albert-hf --tokens reactions.txt  # [CLS] ... [SEP]"
     vision = "orbitlens audit vit-mnist-3class-hf --images digits.npy"
     return _shown("rxnmapper", albert) + "\n\n" + _shown("vit-mnist", vision)
 

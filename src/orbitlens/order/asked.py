@@ -38,7 +38,7 @@ IN_STATES = frozenset({Asked.STATE, Asked.CLASS_STATE, Asked.POOLED})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class AuditQuestion:
     """What is asked of a model, and where."""
 
     asked: Asked | None = None  # None: what its class predicts

@@ -20,7 +20,7 @@ from orbitlens.order.audit_result import (
     value_of,
 )
 from orbitlens.order.blocks import FREE_SHARE, by_position, find_blocks, horizon
-from orbitlens.order.checks import relative, verify
+from orbitlens.order.checks import verify
 from orbitlens.order.divergence import Effects, Shapley, split_order
 from orbitlens.order.options import AuditOptions
 from orbitlens.order.permutations import shuffles
@@ -28,13 +28,13 @@ from orbitlens.order.sensitivity import (
     Bench,
     CellReading,
     CellValues,
-    Sizes,
+    SizeReadings,
     Work,
     by_layer,
     by_size,
     cell_values,
+    encoding_effect,
     read_cell,
-    unpermuted,
 )
 from orbitlens.order.slices import read_slices
 from orbitlens.order.subject import Cell, Subject
@@ -187,7 +187,7 @@ def _assemble(
     effects, shares = _split(bench, values)
     threshold = FREE_SHARE * _at_query(subject, own)
     some = bench.some(effort.samples)
-    sizes = by_size(some, effort.detail, own) if options.details else Sizes()
+    sizes = by_size(some, effort.detail, own) if options.details else SizeReadings()
     positions = by_position(some) if options.details else []
     blocks = find_blocks(some, positions, threshold, n_shuffles=effort.block)
     return Audit(
@@ -200,7 +200,7 @@ def _assemble(
         effects=effects,
         shapley=shares,
         floor=value_of(bottom) if bottom is not None else None,
-        encoding_effect=_encoding_effect(bench),
+        encoding_effect=encoding_effect(bench),
         threshold=threshold,
         horizon=horizon(positions, threshold) if subject.asked in WITH_HORIZON else None,
         layers=tuple(by_layer(bench, effort.layer_samples, effort.layer_shuffles)),
@@ -217,15 +217,6 @@ def _assemble(
             *([NO_SLICES] if options.slices is None and not effort.slices else []),
         ),
     )
-
-
-def _encoding_effect(bench: Bench) -> float | None:
-    """Return how much the prediction moves when the encoding is removed; None if it cannot be."""
-    subject = bench.subject
-    other = Cell.NOPE_CAUSAL if subject.own_cell.causal else Cell.NOPE_FULL
-    if other not in subject.compared:
-        return None
-    return relative(*(unpermuted(bench, cell, subject) for cell in (subject.own_cell, other)))
 
 
 def _at_query(subject: Subject, own: CellReading) -> float:

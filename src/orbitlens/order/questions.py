@@ -12,7 +12,7 @@ from typing import Any
 
 from orbitlens.errors import InputError
 from orbitlens.families.feed import Kind
-from orbitlens.order.asked import HEADS, MASK_FILLERS, Asked, Question
+from orbitlens.order.asked import HEADS, MASK_FILLERS, Asked, AuditQuestion
 from orbitlens.order.subject import Subject, make_subject
 from orbitlens.running.model import Model
 from orbitlens.running.samples import Samples
@@ -41,7 +41,7 @@ def subject_for(model: Model, module: Any, samples: Samples) -> Subject:  # noqa
             f"{model.name}: {len(real)} of {samples.items.shape[1]} tokens are no special tokens; "
             "at least 3 are needed, two whose order can change and one to ask for."
         )
-    question = Question(pinned=samples.pinned)
+    question = AuditQuestion(pinned=samples.pinned)
     if feed.kind is Kind.ENCODER and kind.endswith(MASK_FILLERS):
         places = sorted({real[len(real) * quarter // 4] for quarter in QUARTERS})
         question = replace(

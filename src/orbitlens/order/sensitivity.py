@@ -240,6 +240,20 @@ def read_cell(bench: Bench, values: CellValues) -> CellReading:
     )
 
 
+def encoding_effect(bench: Bench) -> float | None:
+    """Return the relative change of predictions without the encoding; None if it cannot go.
+
+    max |second - first| / max |first| over the inputs.
+    """
+    subject = bench.subject
+    other = Cell.NOPE_CAUSAL if subject.own_cell.causal else Cell.NOPE_FULL
+    if other not in subject.compared:
+        return None
+    first, second = (unpermuted(bench, cell, subject) for cell in (subject.own_cell, other))
+    size = first.abs().max().clamp_min(torch.finfo(first.dtype).tiny)
+    return float((second - first).abs().max() / size)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SizedReading:
     """A mean at one distance, window or n-gram size."""
@@ -261,7 +275,7 @@ def doublings(first: int, last: int) -> list[int]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sizes:
+class SizeReadings:
     """What permutations of each size do."""
 
     swap_distance: tuple[SizedReading, ...] = ()  # of two tokens, by how far apart they are
@@ -269,7 +283,7 @@ class Sizes:
     ngrams: tuple[SizedReading, ...] = ()  # shuffles that keep n-grams; size 1 keeps none
 
 
-def by_size(bench: Bench, count: int, own: CellReading) -> Sizes:
+def by_size(bench: Bench, count: int, own: CellReading) -> SizeReadings:
     """Return the mean effect of swaps and shuffles by their size, over samples and places.
 
     All run together, in full batches. A shuffle within one window of all tokens, and one of single
@@ -289,7 +303,7 @@ def by_size(bench: Bench, count: int, own: CellReading) -> Sizes:
     whole, one = (
         SizedReading(size=size, mean=value, low=own.low, high=own.high) for size in (n_movable, 1)
     )
-    return Sizes(
+    return SizeReadings(
         swap_distance=tuple(next(readings) for _ in distances),
         windows=(*(next(readings) for _ in windows), whole),
         ngrams=(one, *(next(readings) for _ in ngrams)),

@@ -22,7 +22,7 @@ from torch import Tensor
 from orbitlens.errors import InputError
 from orbitlens.families.feed import Encoding, Feed, Kind
 from orbitlens.families.registry import feed_of
-from orbitlens.order.asked import IN_STATES, Asked, Question, is_score, usual_question
+from orbitlens.order.asked import IN_STATES, Asked, AuditQuestion, is_score, usual_question
 from orbitlens.running.images import image_of_patches
 from orbitlens.running.switches import (
     constant_bias,
@@ -117,7 +117,7 @@ class Subject:
 
 def make_subject(
     model: Any,  # noqa: ANN401 - any transformers model
-    question: Question | None = None,
+    question: AuditQuestion | None = None,
     *,
     stack: str | None = None,
     companion: dict[str, Tensor] | None = None,
@@ -138,7 +138,7 @@ def make_subject(
     device = next(model.parameters()).device
     if device.type != "cpu":
         raise InputError(f"the model is on {device}; audits run on the CPU: model.cpu().")
-    chosen = question or Question()
+    chosen = question or AuditQuestion()
     asked, places = chosen.asked or usual_question(model, feed), chosen.places
     reads_first = asked in {Asked.CLASS, Asked.CLASS_STATE} and not feed.causal
     return Subject(

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from orbitlens.errors import InputError, UnknownFamilyError
-from orbitlens.order.checks import STILL, encoding_effect, relative
+from orbitlens.order import sensitivity
+from orbitlens.order.checks import STILL, relative
 from orbitlens.order.permutations import shuffles
 from orbitlens.order.questions import subject_for
 from orbitlens.order.subject import Cell, Subject, run
@@ -66,6 +67,7 @@ def _reading(bench: Bench, opened: Model) -> Reading:
     generator = bench.generator("order")
     inputs = order_samples(opened, N_SAMPLES, generator)
     subject = subject_for(opened, opened.module, inputs)
+    samples = sensitivity.Bench(subject=subject, items=inputs.items, generator=generator)
     n_items = inputs.items.shape[1]
     perms = shuffles(n_items, subject.movable(n_items), bench.pick(3, 12, 48), generator)
     cells = {cell.value: order_change(subject, inputs.items, cell, perms) for cell in subject.cells}
@@ -78,7 +80,7 @@ def _reading(bench: Bench, opened: Model) -> Reading:
         model=opened.name,
         family=subject.family,
         causal=subject.feed.causal,
-        encoding=(encoding_effect(subject, inputs.items) or 0.0) > STILL,
+        encoding=(sensitivity.encoding_effect(samples) or 0.0) > STILL,
         cells=cells,
         one_layer=one,
         missing={name: why for name, why in obstacles.items() if why is not None},
