@@ -5,6 +5,8 @@ VENV ?= .venv
 PYTEST_ARGS ?=
 JOBS ?= 2
 BENCH_ARGS ?=
+FUZZ_ARGS ?=
+KILLS_ARGS ?=
 
 BIN := $(VENV)/bin
 PINS := constraints.txt
@@ -14,7 +16,7 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
 INSTALL := $(PIP) install --quiet --no-build-isolation -c $(PINS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types layers docs generated serve bench benchflow pictures format pins clean
+.PHONY: help demo test check lint types layers docs generated serve bench benchflow fuzz kills pythons pictures format pins clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1@\2/' | tr '@' '\t' | expand -t 20
@@ -25,6 +27,15 @@ demo: $(VENV)/.runtime  ## set up, scan a model of the package, write a report o
 
 test: $(VENV)/.test  ## set up, then run all tests, those of papers included
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
+
+fuzz: $(VENV)/.test  ## damage 10,000 files of three formats; each is read or refused within bounds
+	@HF_HUB_OFFLINE=1 $(BIN)/python tests/fuzzing/fuzz.py $(FUZZ_ARGS)
+
+kills: $(VENV)/.test  ## kill 50 processes that train, sweep, study and write; what they leave is the same
+	@HF_HUB_OFFLINE=1 $(BIN)/python tests/killing/kills.py $(KILLS_ARGS)
+
+pythons:  ## run a smoke of the package under Python 3.12 and 3.13, where they are installed
+	@bash tests/pythons.sh $(PINS) $(VENV)
 
 check: lint types layers docs  ## lint, types, import layers, examples of the docs, strict docs build
 
@@ -80,7 +91,7 @@ pins:  ## write constraints.txt anew: newest versions in range, torch as it is
 	@echo "$(PINS) is new. Run: make test check"
 
 clean:  ## remove the environment, the results and all caches
-	@rm -rf $(VENV) $(VENV)-flow $(VENV)-pins build dist site out .hypothesis .import_linter_cache
+	@rm -rf $(VENV) $(VENV)-flow $(VENV)-pins $(VENV)-3.12 $(VENV)-3.13 build dist site out .hypothesis .import_linter_cache
 	@rm -rf .mypy_cache .pytest_cache .ruff_cache
 	@find src papers tests docs benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -19,6 +19,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 FORK = multiprocessing.get_context("fork")
 CLOCKS = {"seconds", "cpu_seconds", "date"}
@@ -35,29 +36,35 @@ def _settings():
             "batch": 8, "judged": 64, "warmup": 4}, run_config  # fmt: skip
 
 
+def every_state():
+    """Have runs write their state after every step, for a while."""
+    from orbitlens.lab import training
+
+    return mock.patch.object(training, "STATE_EVERY", 0.0)
+
+
 def train_one(folder):
     """Train a run that writes its state after every step."""
     from orbitlens.lab import training
 
     settings, run_config = _settings()
-    training.STATE_EVERY = 0.0
-    training.train(run_config(settings), folder)
+    with every_state():
+        training.train(run_config(settings), folder)
 
 
 def sweep_some(folder):
     """Run a sweep of two settings and two seeds."""
-    from orbitlens.lab import training
     from orbitlens.lab.sweep import run_sweep
     from orbitlens.lab.sweep_file import read_sweep
 
-    training.STATE_EVERY = 0.0
     settings, _ = _settings()
     lines = [f"{name} = {json.dumps(value)}" for name, value in (settings | {"steps": 20}).items()]
     text = "\n".join(["seeds = 2", "[base]", *lines, "[grid]", 'position = ["none", "rotary"]'])
     file = folder.parent / "sweep.toml"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
-    run_sweep(read_sweep(file), folder, partial(ThreadPoolExecutor, 1))
+    with every_state():
+        run_sweep(read_sweep(file), folder, partial(ThreadPoolExecutor, 1))
 
 
 def measure_trained(bench):
@@ -74,13 +81,11 @@ def measure_trained(bench):
 
 def study_claims(folder):
     """Run a study of two claims."""
-    from orbitlens.lab import training
     from orbitlens_papers.bench import Scale, Settings
     from orbitlens_papers.claim import Claim, Side
     from orbitlens_papers.running import run_study
     from orbitlens_papers.study import Parts, Study
 
-    training.STATE_EVERY = 0.0
     words = dict.fromkeys(("text", "source", "measured", "why", "control"), "loss")
     claims = tuple(Claim(key=k, side=Side.BELOW, threshold=1e3, **words) for k in "12")
     measures = dict.fromkeys("12", measure_trained)
@@ -88,7 +93,8 @@ def study_claims(folder):
         name="killed", title="t", paper="p", question="q", gap="g", claims=claims,
         parts=lambda: Parts(measures=measures, figures=lambda result: ()),
     )  # fmt: skip
-    run_study(study, Settings(scale=Scale.SMOKE, seeds=1), folder)
+    with every_state():
+        run_study(study, Settings(scale=Scale.SMOKE, seeds=1), folder)
 
 
 def write_reports(folder):
