@@ -98,16 +98,14 @@ def _layer_table(layers: list[LayerScan]) -> FittedTable:
 def _layer_cells(layer: LayerScan) -> dict[str, Text | None]:
     """Return the cells of a layer by column; None where there is nothing to show."""
     counts = Counter(head.orientation for head in layer.heads)
-    effect, rates = layer.on_text, layer.rates
+    effect, rates, data = layer.on_text, layer.rates, layer.data_aware
     return {
         "layer": Text(str(layer.layer)),
         "ΔS on text": None if effect is None else _signed(effect.log_change),
         "predicted": None if effect is None else _signed(effect.predicted),
         "index": _signed(layer.expansion_index),
         "in context": None if layer.rotary is None else _signed(layer.rotary.expansion_index),
-        "with data": None
-        if layer.data_aware is None
-        else _signed(layer.data_aware.expansion_index),
+        "with data": None if data is None else _signed(data.expansion_index),
         **{kind.value: Text(str(counts[kind] or "")) for kind in STYLES},
         "rate min": Text(_number(rates.min)),
         "mean": Text(_number(rates.mean)),
