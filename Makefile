@@ -16,7 +16,7 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
 INSTALL := $(PIP) install --quiet --no-build-isolation -c $(PINS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types layers docs generated serve bench benchflow fuzz kills pythons pictures format pins clean
+.PHONY: help demo test check verify lint types layers docs generated serve bench benchflow fuzz kills pythons pictures format pins clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1@\2/' | tr '@' '\t' | expand -t 20
@@ -65,6 +65,9 @@ generated: $(VENV)/.dev  ## run the documentation's examples, and write what the
 
 serve: $(VENV)/.dev  ## preview the documentation while editing it
 	@$(MKDOCS) serve
+
+verify: $(VENV)/.runtime  ## try to break every certificate on 10,000 systems
+	@$(BIN)/orbitlens verify --systems 10000 --jobs $(JOBS)
 
 bench: $(VENV)/.bench  ## run the benchmark of the scan
 	@$(BIN)/python benchmarks/scan.py $(BENCH_ARGS)

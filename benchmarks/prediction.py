@@ -35,13 +35,11 @@ import itertools
 import torch
 
 from orbitlens._types import Tokens
-from orbitlens.flows.certify import half_space_rate
 from orbitlens.flows.integrate import IntegrateOptions, integrate_flow
 from orbitlens.flows.outcome import Fate, fate
 from orbitlens.flows.prediction import Ground, Prediction, heads_of, predict
 from orbitlens.flows.setup import Setup, build
 from orbitlens.flows.system import Mask, System
-from orbitlens.theory.maps import HeadMaps
 from orbitlens.theory.rates import layer_rates
 from orbitlens.trajectory import Status
 
@@ -103,28 +101,16 @@ def draw(setting: str, seed: int, n_tokens: int) -> tuple[System, Tokens]:
     return system, tokens
 
 
-def start_of(system: System, tokens: Tokens) -> Tokens:
-    return tokens if system.positions is None else tokens + system.positions
-
-
 def certified_time(system: System, tokens: Tokens, prediction: Prediction) -> float:
     """Return the time by which a proved rate has made the cloud a million times as large."""
-    x = start_of(system, tokens)
+    x = tokens if system.positions is None else tokens + system.positions
     largest = x.norm(dim=-1).max().item()
-    if prediction.why.startswith("T3"):
-        maps = HeadMaps.of(heads_of(system)[0])
-        rate = half_space_rate(maps, x)
-        assert rate is not None
-        values, vectors = torch.linalg.eig(maps.value_out.T)
-        w = maps.value @ vectors[:, (values.real - rate).abs().argmin()].real
-        lowest = (x @ w).abs().min().item() / w.norm().item()
-        return (GROWN + 1 + math.log(largest / lowest)) / rate
-    if prediction.why.startswith("T4"):
-        total = (system.w_v @ system.w_o).sum(dim=0)
-        until = GROWN / torch.linalg.eigvals(total).real.max().item()
-        while (x[0] @ torch.linalg.matrix_exp(until * total)).norm().item() < 2e6 * largest:
-            until *= 1.25
-        return until
+    held = {c.name: c.numbers for c in prediction.certificates if c.holds}
+    for name in ("T3", "T4"):  # some token is start exp(rate t) - less long
+        if prediction.why.startswith(name):
+            proved = held[name]
+            grown = (2e6 * largest + proved.get("less", 0.0)) / proved["start"]
+            return max(math.log(grown), 1.0) / proved["rate"]
     return LONG
 
 

@@ -7,7 +7,8 @@ from generated.tables import table
 
 from orbitlens.families.architecture import Position
 from orbitlens.heads.head import make_head
-from orbitlens.theory.certificates import THEOREMS, head_certificates
+from orbitlens.theory.certificates import THEOREMS
+from orbitlens.theory.plain import head_certificates
 
 
 def theorems() -> str:

@@ -22,6 +22,7 @@ from orbitlens.cli import (
     report,
     scan,
     trace,
+    verify,
     zoo,
 )
 from orbitlens.errors import OrbitlensError
@@ -51,6 +52,7 @@ _COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "phase": (flow.phase, "A map of regimes over two parameters of the flow."),
     "train": (lab.train, "Train a small model on a task and judge it on new examples."),
     "sweep": (lab.sweep, "Train many models that differ in settings, and compare them."),
+    "verify": (verify.command, "Try to break every certificate; print a ledger."),
     "families": (families.command, "The families of models that can be read."),
 }
 for _name, (_command, _line) in _COMMANDS.items():

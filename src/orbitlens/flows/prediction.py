@@ -1,17 +1,19 @@
 """What theory says of a system before it is simulated, and how sure that is.
 
-Enters: a `System` and tokens. Leaves: a `Prediction`: a fate, and whether a certificate (T2, T3 or
-T4), the signs of the alignment, or only the Gaussian closure speaks for it.
+Enters: a `System` and tokens. Leaves: a `Prediction`: a fate, and whether a certificate, a theorem
+or signs short of one, or only the Gaussian closure speaks for it. Of free flows the fate is that of
+the cloud's size (T2, T3, T4), of the others that of its directions (N1, N1c).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import torch
 
 from orbitlens._types import Tokens
 from orbitlens.families.architecture import Position
-from orbitlens.flows.certify import flow_certificates, half_space_rate
+from orbitlens.flows.certify import flow_certificates
+from orbitlens.flows.certify_directions import direction_certificates
 from orbitlens.flows.fields import checked_positions
 from orbitlens.flows.outcome import Fate
 from orbitlens.flows.system import Geometry, Mask, System
@@ -27,7 +29,7 @@ class Ground(StrEnum):
     """What a prediction rests on, from proved to plausible."""
 
     CERTIFICATE = "certificate"
-    INDICATION = "indication"  # the signs of sym(W) and sym(A), without the other hypotheses
+    INDICATION = "indication"  # the signs of sym(W) and sym(A) alone, or almost every start (N3)
     CLOSURE = "closure"  # the expansion index: what a Gaussian cloud would do first
     NONE = "none"
 
@@ -44,8 +46,8 @@ class Prediction:
 
 def heads_of(system: System) -> list[Head]:
     """Return the heads of a system as the theory's functions want them."""
-    r = system.d_head
-    zero = torch.zeros(r, dtype=torch.float64)
+    zero = torch.zeros(system.d_head, dtype=torch.float64)
+    slopes = system.alibi_slopes
     position = Position.NONE
     if system.rotary is not None:
         position = Position.ROTARY
@@ -68,6 +70,7 @@ def heads_of(system: System) -> list[Head]:
             window=system.window,
             position=position,
             rotary=system.rotary,
+            alibi_slope=0.0 if slopes is None else system.beta * slopes[h].item(),
         )
         for h in range(system.n_heads)
     ]
@@ -75,48 +78,57 @@ def heads_of(system: System) -> list[Head]:
 
 def predict(system: System, tokens: Tokens) -> Prediction:
     """Say what theory expects of `tokens` under `system`, by the strongest means that applies."""
-    if not _is_plain(system):
-        why = "the theorems and the closure are for free flows with softmax attention and no noise"
+    if system.unnormalised or system.noise > 0 or system.reinjected:
+        why = "theorems and closure are for softmax attention, without noise or re-injection"
         return Prediction(fate=Fate.MIXED, source=Ground.NONE, why=why, certificates=())
     if system.positions is not None:  # added at the input: the start, and nothing after it
         tokens = tokens + checked_positions(system, tokens.shape[0])
+    if system.window is not None and system.window >= tokens.shape[0]:
+        system = replace(system, window=None)
     heads = heads_of(system)
     maps = [HeadMaps.of(head) for head in heads]
-    certificates = flow_certificates(system, tokens, heads, maps)
-    source, fate, why = (
-        _by_certificate(system, tokens, maps, certificates)
-        or _by_signs(maps)
-        or (Ground.CLOSURE, *_by_closure(maps))
-    )
+    if system.geometry is Geometry.FREE:
+        certificates = flow_certificates(system, tokens, heads, maps)
+        source, fate, why = (
+            _by_certificate(certificates)
+            or (_by_signs(maps) if _is_undriven(system, tokens) else None)
+            or (Ground.CLOSURE, *_by_closure(maps))
+        )
+    else:
+        certificates = direction_certificates(system, tokens, heads, maps)
+        source, fate, why = _by_direction(certificates)
     return Prediction(fate=fate, source=source, why=why, certificates=certificates)
-
-
-def _is_plain(system: System) -> bool:
-    return (
-        system.geometry is Geometry.FREE
-        and not system.unnormalised
-        and system.noise == 0
-        and not system.reinjected
-    )
 
 
 Outlook = tuple[Ground, Fate, str]
 
 
-def _by_certificate(
-    system: System, tokens: Tokens, maps: list[HeadMaps], certificates: tuple[Certificate, ...]
-) -> Outlook | None:
+def _by_certificate(certificates: tuple[Certificate, ...]) -> Outlook | None:
+    """Return the fate of the cloud's size that is proved."""
     held = {c.name: c for c in certificates if c.holds}
     if "T2" in held:
-        fate = Fate.DIVERGING if maps[0].alignment_signs[0] > 0 else Fate.CONVERGING
+        fate = Fate.DIVERGING if held["T2"].numbers["sign"] > 0 else Fate.CONVERGING
         return Ground.CERTIFICATE, fate, f"T2: {held['T2'].why}"
-    if "T3" in held:
-        rate = half_space_rate(maps[0], tokens, system.drift)
-        why = f"T3: all tokens lie on one side of an eigenvector of V, eigenvalue {rate:.3g}"
-        return Ground.CERTIFICATE, Fate.DIVERGING, why
-    if "T4" in held and held["T4"].margin > 0:
-        return Ground.CERTIFICATE, Fate.DIVERGING, f"T4: {held['T4'].why}"
+    for name in ("T3", "T4"):
+        if name in held and "rate" in held[name].numbers:
+            return Ground.CERTIFICATE, Fate.DIVERGING, f"{name}: {held[name].why}"
     return None
+
+
+def _by_direction(certificates: tuple[Certificate, ...]) -> Outlook:
+    """Return the fate of the cloud's directions that is proved, if any is."""
+    held = {c.name: c for c in certificates if c.holds}
+    for name in ("N1", "N1c"):
+        if name in held:
+            return Ground.CERTIFICATE, Fate.CONVERGING, f"{name}: {held[name].why}"
+    if "N3" in held:
+        return Ground.INDICATION, Fate.CONVERGING, f"N3: {held['N3'].why}"
+    return Ground.NONE, Fate.MIXED, "no theorem says where the directions of these tokens go"
+
+
+def _is_undriven(system: System, tokens: Tokens) -> bool:
+    """Whether nothing but attention moves tokens, and it does: what the signs speak of."""
+    return bool(tokens.any()) and (system.drift is None or not bool(system.drift.any()))
 
 
 def _by_signs(maps: list[HeadMaps]) -> Outlook | None:

@@ -19,8 +19,9 @@ from orbitlens.scanning.scan_result import (
     RotaryReading,
     reading_of,
 )
-from orbitlens.theory.certificates import head_certificates, layer_certificates
+from orbitlens.theory.eigenpairs import Growth
 from orbitlens.theory.maps import HeadMaps
+from orbitlens.theory.plain import head_certificates, layer_certificates, speed_bound
 from orbitlens.theory.positional import frequency_energy, maps_in_context, rotary_effect
 from orbitlens.theory.rates import LayerDrift, head_rates, predicted_log_change
 from orbitlens.theory.spectrum import eigenvalues
@@ -41,7 +42,8 @@ class _LayerSums:
         self.data_drift = LayerDrift(d, width) if self.covariance is not None else None
         whole = options.exact or d <= SPECTRUM_LIMIT
         self.values = torch.zeros(d, d, dtype=torch.float64, device=layer.device) if whole else None
-        self.inner = self.norms = self.trace = self.speed = 0.0
+        self.inner = self.norms = self.trace = self.speed = self.size = 0.0
+        self.shift = layer.b_o.clone()
         self.options = options
 
     def add(self, head: Head, maps: HeadMaps) -> None:
@@ -55,7 +57,16 @@ class _LayerSums:
         self.inner += maps.inner_product
         self.norms += maps.value_norm * maps.score_norm
         self.trace += maps.value_out.trace().item()
-        self.speed += maps.speed_limit
+        self.speed += speed_bound(maps)
+        self.size += (maps.out.norm() * maps.value.norm()).item()
+        self.shift += head.value_shift
+
+    def growth(self) -> Growth:
+        """Return what is certain of the summed value maps' abscissa: else its mean bounds it."""
+        if self.values is not None:
+            return Growth.of(self.values.cpu().numpy(), self.size)
+        mean = self.trace / self.drift.d_model - 1e-13 * self.size
+        return Growth(abscissa=None, at_least=max(mean, 0.0), decays=False)
 
 
 def _covariance(layer: AttentionLayer, options: ScanOptions) -> Covariance | None:
@@ -93,9 +104,6 @@ def scan_layer(layer: AttentionLayer, options: ScanOptions) -> LayerScan:
     heads = [scan_one(head) for head in layer]
     rates = sums.drift.rates(exact=options.exact)
     abscissa, radius, copying = _value_sum_spectrum(sums.values)
-    # Where the spectrum was not computed its mean still bounds the abscissa from below.
-    mean = sums.trace / layer.stack.d_model
-    bound = abscissa if abscissa is not None else (mean if mean > 0 else None)
     log_change = None
     if sums.covariance is not None:
         log_change = predicted_log_change(layer, sums.covariance)
@@ -114,7 +122,7 @@ def scan_layer(layer: AttentionLayer, options: ScanOptions) -> LayerScan:
         predicted_log_change=log_change,
         on_text=None,
         certificates=layer_certificates(
-            [layer.head(0)], speed_limit=sums.speed, abscissa=bound, radius=radius or bound
+            [layer.head(0)], speed_limit=sums.speed, growth=sums.growth(), drift=sums.shift
         ),
         heads=tuple(heads),
     )
