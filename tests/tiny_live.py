@@ -33,6 +33,7 @@ def tiny_filler():
         vocab_size=40,
         max_position_embeddings=32,
         initializer_range=0.5,
+        mask_token_id=39,  # there is no tokenizer that could name it
     )
     return transformers.BertForMaskedLM(config)
 

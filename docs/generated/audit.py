@@ -7,6 +7,9 @@ from generated.tables import table
 
 AUDITS = Path(__file__).parents[1] / "audits"
 FIELDS = {
+    "orbitlens": "the version that wrote the file",
+    "kind": "audit",
+    "format": "number of the format",
     "model": "what was audited: name, family, encoding, `own_cell` (the model unchanged)",
     "settings": "inputs, permutations of each at each place, length, first and last item that "
     "moves, what is asked and at which places, seed",
