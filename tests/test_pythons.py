@@ -1,4 +1,4 @@
-"""Newer Pythons, where installed, read every source file without a warning (`make pythons` runs)."""
+"""Newer Pythons, where installed, read every file without a warning; `make pythons` runs them."""
 
 import shutil
 import subprocess

@@ -193,7 +193,11 @@ def rounds(kind, n_kills, *, seed=0):
             folder = Path(home) / f"round-{n_rounds}" / "out"
             n_hit += killed(work, folder, min(PER_ROUND, n_kills - n_hit), seconds, moments)
             n_rounds += 1
-            n_differ += content(folder) != whole
+            left = content(folder)
+            odd = sorted(name for name in left | whole if left.get(name) != whole.get(name))
+            if odd:
+                print(f"{kind}, round {n_rounds}: {', '.join(odd)}", flush=True)
+            n_differ += bool(odd)
     return n_hit, n_rounds, n_differ
 
 

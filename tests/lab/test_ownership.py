@@ -153,6 +153,15 @@ def test_an_error_of_the_disk_is_answered_by_what_helps(tmp_path, error, advice,
     assert other not in str(caught.value)
 
 
+def test_a_state_that_outlived_its_result_is_removed_by_the_next_look(tmp_path):
+    config = tiny(steps=3)
+    result = train(config, tmp_path)
+    path = tmp_path / run_hash(config)
+    (path / STATE).write_bytes(b"of before the kill")
+    assert train(config, tmp_path) == result
+    assert not (path / STATE).exists()
+
+
 @pytest.mark.skipif(os.name != "posix", reason="modes are a matter of Unix")
 def test_all_files_of_a_run_keep_the_umask(tmp_path):
     before = os.umask(0o027)

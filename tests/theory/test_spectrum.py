@@ -1,11 +1,14 @@
 """Summaries of symmetric spectra: exact while small, else estimated with an honest error."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitlens.theory.spectrum import summarise_symmetric
+from orbitlens.errors import CheckpointError
+from orbitlens.theory.spectrum import eigenvalues, summarise_symmetric, symmetric_eigenvalues
 from random_heads import PROPERTY, SEEDS, normal, orthogonal, seeded, symmetric_part
 
 D = 220
@@ -154,3 +157,33 @@ def test_exact_summaries_do_not_depend_on_the_basis_or_the_antisymmetric_part(d,
     slack = 1e-11 * (1 + one.nuclear_norm)
     for name in ("smallest", "largest", "trace", "nuclear_norm"):
         assert getattr(other, name) == pytest.approx(getattr(one, name), abs=slack)
+
+
+@pytest.mark.parametrize("size", [1e-290, 1e-200, 1e-40, 1.0, 1e40, 1e200])
+def test_eigenvalues_are_those_of_the_matrix_at_size_one(size):
+    m = normal(seeded(3), 24, 24)
+    power = 2.0 ** round(math.log2(size))  # scaling by it rounds nothing
+    symmetric = symmetric_part(m)
+    expected = torch.linalg.eigvalsh(symmetric)
+    assert torch.allclose(symmetric_eigenvalues(symmetric * power) / power, expected, atol=1e-12)
+    whole = torch.sort(torch.linalg.eigvals(m).abs()).values
+    scaled = torch.sort(eigenvalues(m * power).abs()).values / power
+    assert torch.allclose(scaled, whole, atol=1e-12)
+
+
+def test_where_lapack_gives_up_another_basis_is_tried(monkeypatch):
+    m, real, asked = normal(seeded(4), 12, 12), torch.linalg.eigvals, []
+
+    def stubborn(matrix):
+        asked.append(matrix)
+        if len(asked) < 3:
+            raise torch.linalg.LinAlgError("did not converge")
+        return real(matrix)
+
+    expected = torch.sort(real(m).abs()).values
+    monkeypatch.setattr(torch.linalg, "eigvals", stubborn)
+    assert torch.allclose(torch.sort(eigenvalues(m).abs()).values, expected, atol=1e-10)
+    assert len(asked) == 3
+    monkeypatch.setattr(torch.linalg, "eigvals", lambda m: stubborn(asked.clear() or m))
+    with pytest.raises(CheckpointError, match="LAPACK does not converge"):
+        eigenvalues(m)

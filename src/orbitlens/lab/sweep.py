@@ -19,7 +19,7 @@ from orbitlens.lab.run_state import RESULT
 from orbitlens.lab.summary import Row, summary_row
 from orbitlens.lab.sweep_file import Sweep, SweepCell
 from orbitlens.lab.sweep_result import Failure, SweepResult
-from orbitlens.lab.training import read_result, train
+from orbitlens.lab.training import finished, train
 from orbitlens.results.codec import decode
 from orbitlens.running.loading import quiet_transformers
 
@@ -92,7 +92,7 @@ class _Runs:
         self.errors: dict[str, str] = {}
         self.done: dict[str, RunResult] = {}
         for name in configs:
-            result = read_result(folder / name)
+            result = finished(folder / name)
             if result is not None:
                 self.done[name] = result
         self._show()

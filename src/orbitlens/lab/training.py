@@ -87,13 +87,13 @@ def train(
             training this run.
     """
     path = folder / check_run(config)
-    done = read_result(path)
+    done = finished(path)
     if done is not None:
         return done
     accelerator = make_accelerator(path, tracker)
     with owned(path) if accelerator.is_main_process else nullcontext():
         # Another process may have ended it while this one waited for the folder.
-        done = read_result(path) if accelerator.num_processes == 1 else None
+        done = finished(path) if accelerator.num_processes == 1 else None
         return done or _trained(_Run(config, path, accelerator), progress)
 
 
@@ -101,6 +101,18 @@ def _trained(run: "_Run", progress: Progress | None) -> RunResult:
     with threads_for(run.n_parameters):
         run.go(progress)
         return run.finish()
+
+
+def finished(path: Path) -> RunResult | None:
+    """Return the result in a run's folder, as `read_result` does, and tidy up behind it.
+
+    A run killed between its result and the end of its last state leaves both.
+    """
+    result = read_result(path)
+    if result is not None and (path / STATE).exists():
+        with writing(path):
+            (path / STATE).unlink(missing_ok=True)
+    return result
 
 
 def read_result(path: Path) -> RunResult | None:
