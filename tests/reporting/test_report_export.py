@@ -167,9 +167,9 @@ def test_results_plot_their_numbers(results):
     drawn = {name: result.plot() for name, result in results.items()}
     scan = results["scan"]
     assert list(drawn["scan"].data[0].z[0]) == [h.expansion_index for h in scan.layers[0].heads]
-    assert [line.name for line in drawn["trace"].data] == ["measured", "predicted", "simulated"]
-    measured = [layer.attention.measured_log_change for layer in results["trace"].layers]
-    assert list(drawn["trace"].data[0].y) == pytest.approx(measured, rel=1e-5)
+    bars = {bar.name: list(bar.y) for bar in drawn["trace"].data}
+    changes = [layer.directions.attention for layer in results["trace"].layers]
+    assert bars["attention"] == pytest.approx(changes, rel=1e-5)
     assert len(drawn["audit"].data) >= 2
     assert len(drawn["trajectory"].frames) > 2
 

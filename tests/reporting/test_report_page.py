@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from orbitlens.reporting.head_effects import head_effects
+from orbitlens.reporting.effects import head_effects
 from orbitlens.reporting.report import Report
 from orbitlens.reporting.sections import SECTIONS
 from orbitlens.reporting.sections.heads import short

@@ -7,7 +7,7 @@ from the numbers whenever a report is shown: no sentence is stored, so none can 
 from collections.abc import Iterator
 
 from orbitlens.reporting.data import ModelReport
-from orbitlens.reporting.head_effects import effects_sentence
+from orbitlens.reporting.effects import effects_sentence
 from orbitlens.reporting.motion import headline, layers_sentence, motions
 from orbitlens.scanning.words import count_sentence
 from orbitlens.tracing.words import direction_prediction_sentence

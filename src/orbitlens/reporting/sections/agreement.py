@@ -5,7 +5,7 @@ from collections.abc import Callable
 from orbitlens.draw.figure import BLUE, INK, MUTED, ORANGE, Curve, Panel, Points
 from orbitlens.reporting.chart import PageChart, curve, layer_name, rows_of, ticks
 from orbitlens.reporting.data import ModelReport
-from orbitlens.reporting.head_effects import head_key
+from orbitlens.reporting.effects import head_key
 from orbitlens.reporting.markup import Row, Table, Value, absent, behind, note, table
 from orbitlens.reporting.sections.section import Place
 from orbitlens.tracing.trace_result import (

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from orbitlens.draw.figure import PALETTE, Curve, Panel
 from orbitlens.reporting.chart import PageChart
 from orbitlens.reporting.data import ModelReport
-from orbitlens.reporting.head_effects import direction_word, own_effects
+from orbitlens.reporting.effects import direction_word, own_effects
 from orbitlens.reporting.markup import Row, Table, Value, table
 from orbitlens.reporting.motion import Motion, motions
 from orbitlens.tracing.trace_result import DEFAULT_CLOSURE, DirectionAgreement

@@ -6,7 +6,7 @@ from orbitlens.draw.figure import Heat, Panel
 from orbitlens.draw.page import esc
 from orbitlens.reporting.chart import PageChart, layer_name
 from orbitlens.reporting.data import ModelReport
-from orbitlens.reporting.head_effects import (
+from orbitlens.reporting.effects import (
     HeadEffect,
     direction_word,
     head_effects,
