@@ -1,23 +1,58 @@
-"""Tables of docs/certificates.md: what each theorem survives, as stated and as tried."""
+"""Tables of docs/certificates.md: what theorems survive, as stated and tried; and the ledger."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 from generated.tables import table
 
 from orbitlens.families.architecture import Position
 from orbitlens.heads.head import make_head
-from orbitlens.theory.certificates import THEOREMS
+from orbitlens.theory.certificates import NORMALISED, THEOREMS
 from orbitlens.theory.plain import head_certificates
+
+DOCS = Path(__file__).resolve().parents[1]
 
 
 def theorems() -> str:
     """Return each theorem with the masks and encodings it survives."""
     rows = []
-    for name, theorem in THEOREMS.items():
+    for name, theorem in (THEOREMS | NORMALISED).items():
         rotary = "survives" if theorem.survives_rotary else "voids it"
-        rows.append((name, theorem.statement.replace("|", r"\|"), theorem.survives_mask, rotary))
-    return table(["", "Says that", "Masks", "Rotary encoding"], rows)
+        says = theorem.statement.replace("|", r"\|")
+        rows.append((name, says, theorem.heads, theorem.survives_mask, rotary))
+    return table(["", "Says that", "Heads", "Masks", "Rotary encoding"], rows)
+
+
+def certified() -> str:
+    """Return how many heads and layers of real models are certified, as benchmarks/certified.py."""
+    rows = []
+    for row in json.loads((DOCS / "certified.json").read_text(encoding="utf-8")):
+        names = ("N1c", "N2", "N4", "any")
+        heads = [f"{row['heads'].get(name, 0)}" for name in names]
+        layers = [f"{row['layers'].get(name, 0)}" for name in names[1:]]
+        rows.append((row["model"], f"{row['n_heads']}", *heads, f"{row['n_layers']}", *layers))
+    columns = ["Model", "Heads", "N1c", "N2", "N4", "any", "Layers", "N2", "N4", "any"]
+    return table(columns, rows)
+
+
+def ledger() -> str:
+    """Return the stored ledger of `orbitlens verify`."""
+    stored = json.loads((DOCS / "verify-ledger.json").read_text(encoding="utf-8"))
+    rows = [
+        (e["name"], f"{e['held']:,}", f"{e['checked']:,}", e["violations"], _slack(e))
+        for e in stored["entries"]
+    ]
+    columns = ["", "Held in", "Checked", "Violations", "Smallest slack"]
+    broken = sum(entry["violations"] for entry in stored["entries"])
+    head = f"**{stored['n_systems']:,} systems, {broken} violations** (seed {stored['seed']})."
+    return f"{head}\n\n{table(columns, rows)}"
+
+
+def _slack(entry: dict[str, float | None]) -> str:
+    slack = entry["smallest_slack"]
+    return "–" if slack is None else f"{slack:.1e}"
 
 
 def tried() -> str:

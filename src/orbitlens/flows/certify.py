@@ -20,7 +20,7 @@ from orbitlens.theory.eigenpairs import (
     Growth,
     Matrix,
     Vector,
-    eigenpairs,
+    certain_eigenpairs,
     exact_product,
     scalar_of,
 )
@@ -182,7 +182,9 @@ def best_side(values: Values, *, one_head: bool) -> Side | None:
         return _side(values, total, found[0], 4 * EPS)
     if not one_head:
         return None
-    sides = (_pair_side(values, p) for p in eigenpairs(values.matrix, values.scale, real=True))
+    sides = (
+        _pair_side(values, p) for p in certain_eigenpairs(values.matrix, values.scale, real=True)
+    )
     return next((side for side in sides if side is not None), None)  # by falling rate
 
 
@@ -283,7 +285,7 @@ def _leader_growth(values: Values) -> dict[str, float] | None:
         less = float(np.linalg.norm(b)) / v if v > 0 else 0.0
         numbers = {"rate": v * (1 - 1e-12), "start": part * (1 - CLEAR), "less": less}
         return numbers if part > CLEAR * size else None
-    for tried, pair in enumerate(eigenpairs(values.matrix, values.scale)):
+    for tried, pair in enumerate(certain_eigenpairs(values.matrix, values.scale)):
         rate = pair.value.real - pair.error
         if rate <= 0 or tried == TRIED:
             return None

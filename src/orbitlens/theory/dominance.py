@@ -15,9 +15,9 @@ from orbitlens.theory.eigenpairs import (
     Matrix,
     Metric,
     Vector,
+    certain_eigenpairs,
     complete_basis,
     decay_metric,
-    eigenpairs,
     rounding,
     shrink_metric,
 )
@@ -48,7 +48,7 @@ class Leading:
 
         That it leads is for `in_time` and `in_size` to say.
         """
-        pair = next(eigenpairs(matrix, scale, real=True), None)
+        pair = next(certain_eigenpairs(matrix, scale, real=True), None)
         if pair is None or not pair.is_simple:
             return None
         w = pair.vector.real

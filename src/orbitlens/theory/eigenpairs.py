@@ -68,7 +68,7 @@ def scalar_of(matrix: Matrix | None) -> float | None:
     return v if bool((matrix == v * np.eye(len(matrix))).all()) else None
 
 
-def eigenpairs(matrix: Matrix, scale: float, *, real: bool = False) -> Iterator[Eigenpair]:
+def certain_eigenpairs(matrix: Matrix, scale: float, *, real: bool = False) -> Iterator[Eigenpair]:
     """Yield the eigenpairs of M^T that are certain, by falling real part; `real`: only real ones.
 
     With w of length 1 completed to an orthonormal basis, M^T is [[z, h], [g, B]] in it. If
@@ -157,7 +157,7 @@ class Growth:
         largest = float(np.linalg.eigvals(matrix).real.max())
         bounds = [0.0, float(np.trace(matrix)) / len(matrix) - lost]
         if largest > lost:
-            leading = next(eigenpairs(matrix, scale), None)
+            leading = next(certain_eigenpairs(matrix, scale), None)
             bounds += [] if leading is None else [leading.value.real - leading.error]
         decays = not kernel and largest < 0 and decay_metric(matrix, lost) is not None
         abscissa = max(largest, 0.0) if kernel else largest

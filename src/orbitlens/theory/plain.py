@@ -21,7 +21,7 @@ from orbitlens.theory.certificates import (
     rounded_down,
     rounded_up,
 )
-from orbitlens.theory.eigenpairs import EPS, Growth, Matrix, eigenpairs, exact_product
+from orbitlens.theory.eigenpairs import EPS, Growth, Matrix, certain_eigenpairs, exact_product
 from orbitlens.theory.maps import HeadMaps
 
 ABSOLUTE_POSITIONS = {Position.NONE, Position.LEARNED, Position.SINUSOIDAL}
@@ -279,7 +279,11 @@ def half_space_certificate(head: Head, maps: HeadMaps) -> Certificate:
     spectrum = maps.value_spectrum
     real = spectrum.real[spectrum.imag == 0]
     margin = real.max().item() if real.numel() else -maps.value_radius
-    pair = next((p for p in eigenpairs(matrix, scale, real=True)), None) if margin > 0 else None
+    pair = (
+        next((p for p in certain_eigenpairs(matrix, scale, real=True)), None)
+        if margin > 0
+        else None
+    )
     rate = pair.value.real - pair.error if pair is not None else 0.0
     side = "" if is_zero(head.value_shift) else ", on the side the head's bias points to"
     positive = Hypothesis(

@@ -15,7 +15,7 @@ from orbitlens.flows.prediction import predict
 from orbitlens.flows.system import System
 from orbitlens.theory.certificates import Certificate
 from orbitlens.verifying.recipes import Recipe
-from orbitlens.verifying.reference import Batch, Maps, start_of
+from orbitlens.verifying.reference import Maps, SystemBatch, start_of
 from orbitlens.verifying.statements import STATEMENTS, Episode
 
 Array = NDArray[np.float64]
@@ -70,7 +70,7 @@ def _episodes(
     paths = _paths(maps, starts, smooth, MOMENTS)
     asked = [k for k in gentle if with_ends and _needs_end(claims[k])]
     late = _ends(maps, starts, asked)
-    whole = Batch(maps)
+    whole = SystemBatch(maps)
     first = starts[None], whole.velocity(starts)[None], whole.weights(starts)[None]
     episodes = []
     for k, m in enumerate(maps):
@@ -104,7 +104,7 @@ def _paths(
     """Return moments of each trajectory, with velocities and weights there."""
     if not chosen:
         return {}
-    batch = Batch([maps[k] for k in chosen])
+    batch = SystemBatch([maps[k] for k in chosen])
     scale = np.array([max(maps[k].speed, 1e-300) for k in chosen])
     path = batch.solve(starts[chosen], moments, scale)
     if path is None:

@@ -22,7 +22,7 @@ from orbitlens.verifying.recipes import N_NUMBERS, draw_recipe
 ROUNDS = 3  # of search behind most drawn systems
 DEEP = 23  # of search behind those of every eighth batch
 STEPS = (0.3, 0.1, 0.03)  # by which the numbers of a system are moved, in turn
-TOGETHER = 64  # systems of one shape that are integrated at once
+TOGETHER = (8, 64)  # systems of one shape that are integrated at once: few of them if few in all
 CHUNK = 2048  # systems of one random stream: what one process does at a time
 SIZES = ((2, 2), (3, 2), (3, 3), (4, 3), (2, 3), (5, 4))
 SHAPES = [(n, d, h) for n, d in SIZES for h in (1, 1, 2, 3)]
@@ -66,12 +66,12 @@ def _tally_chunk(number: int, n_systems: int, *, seed: int, printed: Printed) ->
     """Return the sums of one random stream."""
     tally = Tally(seed)
     random = np.random.default_rng([seed, number])
-    batch = 0
+    batch, together = 0, max(TOGETHER[0], min(TOGETHER[1], n_systems * TOGETHER[1] // CHUNK))
     with torch_threads(1), numpy_threads(1):
         while tally.n_systems < n_systems:
             n_rounds = DEEP if batch % 8 == 7 else ROUNDS
             left = n_systems - tally.n_systems
-            n_drawn = min(TOGETHER, -(-left // (n_rounds + 1)))
+            n_drawn = min(together, -(-left // (n_rounds + 1)))
             shape = SHAPES[int(random.integers(len(SHAPES)))]
             for trials in _hunt(random, shape, n_drawn=n_drawn, n_rounds=n_rounds, printed=printed):
                 tally.add(trials[: n_systems - tally.n_systems])

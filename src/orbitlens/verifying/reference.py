@@ -95,7 +95,7 @@ def start_of(system: System, tokens: Array) -> Array:
     return x / np.linalg.norm(x, axis=1, keepdims=True) if unit else x
 
 
-class Batch:
+class SystemBatch:
     """Systems of one shape, side by side."""
 
     def __init__(self, systems: Sequence[Maps]) -> None:
