@@ -78,7 +78,10 @@ def rows_of(model: Model, text: Path | None) -> list[Row]:
         tokens = layer_tokens(model, text, layer=index, n_tokens=N_TOKENS)
         layer = model.layer(index)
         targets = [("layers", layer), *(("heads", head) for head in layer)]
+        post_norm = layer.stack.post_norm
         for way, geometry in WAYS.items():
+            if post_norm and geometry is None:
+                continue
             options = replace(OPTIONS, geometry=geometry)
             for part, target in targets:
                 try:

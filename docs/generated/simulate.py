@@ -1,4 +1,4 @@
-"""Tables of docs/simulate.md, from what `benchmarks/simulate.py` stored in simulate-speed.json."""
+"""Tables of docs/simulate.md, from what benchmarks stored in simulate-speed and simulate-layers."""
 
 import json
 from pathlib import Path
@@ -7,6 +7,7 @@ from generated.tables import table
 
 STORED = Path(__file__).parents[1] / "simulate-speed.json"
 PROBLEMS = json.loads(STORED.read_text(encoding="utf-8"))["problems"]
+LAYERS = STORED.with_name("simulate-layers.json")
 WIDE = 16  # heads wider than this are mixed between two matrix products
 
 
@@ -34,3 +35,21 @@ def evaluations() -> str:
             whole, products = (f"{1e3 * times[key]:.1f} ms" for key in ("evaluation", "products"))
             rows.append((row["problem"]["what"], whole, f"{products} ({share:.0%})"))
     return table(["", "One evaluation", "The products alone, by torch"], rows)
+
+
+def layers() -> str:
+    """Return how near one unit of a flow's time is to one layer of its model."""
+    rows = [
+        (
+            row["model"],
+            row["part"],
+            row["way"],
+            row["n"],
+            f"{row['correlation']:.2f}",
+            f"{row['mean_error']:.3f} of {row['mean_size']:.3f}",
+            f"{row['n_right']} of {row['n_clear']} ({row['n_majority']})",
+        )
+        for row in json.loads(LAYERS.read_text(encoding="utf-8"))["rows"]
+    ]
+    head = ["Model", "Of", "Tokens at", "Number", "r", "Mean error", "Signs right (majority)"]
+    return table(head, rows)
