@@ -21,10 +21,13 @@ from typing import Any, BinaryIO
 
 from orbitlens.errors import InputError
 
+fcntl: Any  # None where there are no such locks: there the age of a draft says if it is abandoned
 try:
-    import fcntl
-except ImportError:  # not a Unix: there the age of a draft says whether it is abandoned
-    fcntl = None  # type: ignore[assignment] # mypy checks for Unix
+    import fcntl as _unix
+
+    fcntl = _unix
+except ImportError:
+    fcntl = None
 
 DRAFT = ".draft-"
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
