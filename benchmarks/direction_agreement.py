@@ -7,8 +7,8 @@ Every closure is fitted on one text and judged on another; results are added to 
 model. Those at hand (MODELS, the zoo, MiniLM) read WikiText-2, valid to fit on and test to judge
 by; on them everything was chosen that `CHOSEN` says. It was committed before the models of the
 frozen run were obtained; they read Shakespeare, its first half to fit on and its second to judge
-by, which no choice has seen. A row of the frozen run is written once: one that is there is not
-written again.
+by, or reactions (`NEW_REACTIONS`), which no choice has seen. A row of the frozen run is written
+once: one that is there is not written again.
 """
 
 import argparse

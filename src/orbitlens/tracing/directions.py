@@ -187,8 +187,8 @@ class PathSums:
             sums.cosines += alone
             sums.n_pairs += lengths.numel() * (start.shape[1] - 1)
         for k in range(start.shape[0]):
-            cosines, slopes = _along_path(start[k], step[k], pieces[:, k])
-            self._cosines += cosines
+            at_nodes, slopes = _along_path(start[k], step[k], pieces[:, k])
+            self._cosines += at_nodes
             self._slopes += slopes
 
     def merged(self, other: "PathSums") -> "PathSums":
