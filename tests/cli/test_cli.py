@@ -330,7 +330,7 @@ def test_a_name_of_a_result_that_is_no_text_is_written_and_shown(model, tmp_path
 def test_a_stream_that_knows_only_ascii_gets_ascii(model):
     outcome = run("scan", model, encoding="ascii")
     assert (outcome.code, outcome.err) == (0, "")
-    assert "map of heads" in outcome.out
+    assert "weights: the two maps" in outcome.out and "X x opposed" in outcome.out
 
 
 def test_a_closed_output_is_no_error(model, monkeypatch):
