@@ -330,7 +330,7 @@ def test_a_name_of_a_result_that_is_no_text_is_written_and_shown(model, tmp_path
 def test_a_stream_that_knows_only_ascii_gets_ascii(model):
     outcome = run("scan", model, encoding="ascii")
     assert (outcome.code, outcome.err) == (0, "")
-    assert "map of heads" in outcome.out
+    assert "weights: the two maps" in outcome.out and "X x opposed" in outcome.out
 
 
 def test_a_closed_output_is_no_error(model, monkeypatch):
@@ -597,7 +597,7 @@ def test_a_terminal_gets_colours_and_a_pipe_beside_it_nothing(demo_model):
 def test_no_color_is_respected_on_a_terminal(demo_model):
     code, screen, _ = on_a_terminal(["scan", demo_model], streams=["stdout"], NO_COLOR="1")
     assert code == 0
-    assert "map of heads" in screen
+    assert "weights: the two maps" in screen
     assert not COLOUR.search(screen)
 
 
@@ -605,5 +605,5 @@ def test_the_progress_bar_is_on_a_terminals_stderr_alone(demo_model):
     code, screen, piped = on_a_terminal(["scan", demo_model], streams=["stderr"])
     assert code == 0
     assert "scanning" in screen
-    assert "map of heads" in piped
+    assert "weights: the two maps" in piped
     assert not ANSI.search(piped)
