@@ -351,8 +351,10 @@ def test_a_report_shows_itself_in_a_notebook(browser, page_file, tmp_path):
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto(file.as_uri())
         inside = page.frame_locator("iframe")
-        inside.locator("#detail h4").wait_for(timeout=15000)
+        inside.locator("#detail h4").wait_for(timeout=60000)
         assert inside.locator("h1").inner_text() == "Orbits side by side"
+        inside.locator(".head").nth(6).click()
+        assert "layer 1, head 2" in inside.locator("#detail h4").inner_text()
         assert errors == []
     finally:
         context.close()

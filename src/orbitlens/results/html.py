@@ -37,9 +37,14 @@ class HtmlTable:
 
 
 def frame(content: str, height: int) -> str:
-    """Return a page as a frame in another page; its text is escaped, so it cannot break out."""
+    """Return a page as a frame in another page; its text is escaped, so it cannot break out.
+
+    All of it is ASCII: a page that reads it in another encoding would change the frame's script,
+    whose hash its policy names.
+    """
+    inside = esc(content).encode("ascii", "xmlcharrefreplace").decode("ascii")
     return (
-        f'<iframe srcdoc="{esc(content)}" style="width:100%;height:{height}px;border:0" '
+        f'<iframe srcdoc="{inside}" style="width:100%;height:{height}px;border:0" '
         'title="orbitlens"></iframe>'
     )
 

@@ -18,7 +18,8 @@ export function onChoice(listener) { listeners.push(listener); }
 export function choose(k, key, { silent = false } = {}) {
   if (!findHead(k, key) || (chosen && chosen.k === k && chosen.key === key)) { return; }
   chosen = { k, key };
-  if (!silent) { history.replaceState(null, '', `#head=${key}${k ? `&model=${k}` : ''}`); }
+  const framed = location.protocol === 'about:'; // in a notebook: a frame without an address of its own
+  if (!silent && !framed) { history.replaceState(null, '', `#head=${key}${k ? `&model=${k}` : ''}`); }
   listeners.forEach(listener => listener(chosen));
 }
 // What the address asks for; null where that is no head of this report.
