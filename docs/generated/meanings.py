@@ -105,6 +105,7 @@ SCAN = {
         "([margins](certificates.md#margins))",
         "why": "the conclusion, or the hypotheses that fail",
         "hypotheses": "each one, checked on its own",
+        "numbers": "those of the conclusion, by name ([theorems](certificates.md#the-theorems))",
     },
     "Hypothesis": {
         "name": "what is required",

@@ -49,7 +49,7 @@ class Maps:
             pair=np.einsum("hda,ijab,heb->hijde", w_q, turns, w_k),
             left=np.einsum("ha,ijab,heb->hije", b_q, turns, w_k),
             right=np.einsum("hda,ijab,hb->hijd", w_q, turns, b_k),
-            bias=_bias(system, offsets),
+            bias=_bias(system, offsets) + np.einsum("ha,ijab,hb->hij", b_q, turns, b_k),
             value=np.einsum("hdr,hre->hed", system.w_v.numpy(), system.w_o.numpy()),
             drift=np.zeros(d) if system.drift is None else system.drift.numpy(),
             is_unit=geometry in {Geometry.SPHERE, Geometry.POST_LN, Geometry.NGPT},
