@@ -5,7 +5,7 @@ special tokens stand, which no reordering moves: at the same places in all sampl
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -148,7 +148,7 @@ def _windows(
 
 
 def _alike(
-    rows: dict[int, Sequence[int]], special: SpecialTokens, ends: set[int], n_samples: int
+    rows: Mapping[int, Sequence[int]], special: SpecialTokens, ends: set[int], n_samples: int
 ) -> tuple[list[int], tuple[int, ...], tuple[str, ...]]:
     """Choose rows whose special tokens stand at the same places, those most rows have.
 
