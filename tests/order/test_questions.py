@@ -117,11 +117,15 @@ Shifter.__name__ = Planted.__name__ = "BertForMaskedLM"  # a class is known by i
 
 
 def test_a_model_that_names_the_token_before_the_mask_depends_on_order():
-    """After a shuffle another word stands there, but for 1 in 13: nearly a bit, at every place."""
-    found = audit(planted(Shifter), rows(), options=QUICK)
+    """Another word there moves the answer by 0.972 bits; 12 of 13 shuffles put one there.
+
+    Fewer where words repeat; over the 96 shuffles of a place the mean varies by 0.03.
+    """
+    options = AuditOptions(samples=8, permutations=36, slices=False, details=False)
+    found = audit(planted(Shifter), rows(), options=options)
     assert found.settings.asked == Asked.MASKED
     assert found.settings.places == (4, 8, 11)
-    assert all(0.7 < one.mean < 1.0 for one in found.cells["pe_full"].places)
+    assert all(0.75 < one.mean < 0.972 for one in found.cells["pe_full"].places)
     assert found.sensitivity == pytest.approx(
         sum(one.mean for one in found.cells["pe_full"].places) / 3
     )

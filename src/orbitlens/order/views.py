@@ -27,9 +27,9 @@ def reading_rows(audit: Audit) -> Iterator[dict[str, object]]:
         if reading is not None:
             ends = {"low": reading.low, "high": reading.high}
             yield _row("order sensitivity", cell, value_of(reading), unit) | ends
-            for one in reading.places:
-                more = {"position": one.place, "low": one.low, "high": one.high}
-                yield _row("order sensitivity at a place", cell, one.mean, unit) | more
+            for at in reading.places:
+                more = {"position": at.place, "low": at.low, "high": at.high}
+                yield _row("order sensitivity at a place", cell, at.mean, unit) | more
     yield from _mechanisms(audit, unit)
     for layer in audit.layers:
         for cell, defect in layer.defects.items():
