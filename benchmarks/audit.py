@@ -20,8 +20,9 @@ from orbitlens.order.divergence import js_bits
 from orbitlens.order.measuring import measure_order
 from orbitlens.order.options import AuditOptions
 from orbitlens.order.permutations import neighbour_swaps, shuffles
+from orbitlens.order.questions import subject_for
 from orbitlens.order.sensitivity import Bench, compare, neighbour_effects
-from orbitlens.order.subject import Cell, make_subject, run
+from orbitlens.order.subject import Cell, run
 from orbitlens.running.inputs import inputs_of, random_ids
 from orbitlens.running.model import load
 from orbitlens.running.samples import Samples, samples_of
@@ -49,6 +50,7 @@ def compare_cells(subject, items, n_permutations, repeats):
     results = {}
 
     def batched():
+        bench.kept.clear()
         results["ours"] = [compare(bench, cell, perms).values for cell in Cell]
 
     def single():
@@ -72,6 +74,7 @@ def compare_swaps(subject, items, repeats):
         results["ours"] = neighbour_effects(bench).values
 
     def batched():
+        bench.kept.clear()
         results["batched"] = compare(bench, subject.own_cell, swaps).values
 
     def single():
@@ -108,9 +111,7 @@ def main():
     transformers.utils.logging.disable_progress_bar()
     model = load(options.model)
     samples = samples_for(model, options)
-    subject = make_subject(
-        model.module, n_front=samples.n_front, n_after_query=samples.n_after_query
-    )
+    subject = subject_for(model, model.module, samples)
     few = samples.items[:N_NAIVE]
     cells, cells_gap = compare_cells(subject, few, options.permutations, options.repeats)
     swaps, swaps_gap = compare_swaps(subject, samples.items[:16], options.repeats)

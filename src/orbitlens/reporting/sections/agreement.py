@@ -31,7 +31,7 @@ def agreement_section(model: ModelReport, place: Place) -> str:
     fitted = "not fitted on" if held else "fitted on (too little text for two halves)"
     raw = (
         note(f"“Predicted” is the closure “{trace.agreement.closure}”.")
-        + f'<div class="pair">{place.charts["layers-raw"]}{place.charts["scatter-raw"]}</div>'
+        + place.charts["layers-raw"]
         + table(raw_scores(trace))
     )
     return (
@@ -50,15 +50,14 @@ def agreement_section(model: ModelReport, place: Place) -> str:
 
 
 def charts(model: ModelReport) -> list[PageChart]:
-    """Return attention layer by layer, and heads predicted against measured; then raw."""
+    """Return attention layer by layer, and heads predicted against measured; then raw layers."""
     trace = model.trace
     if trace is None:
         return []
     return [
         _layers_chart(attention_layers(trace), "", DIRECTIONS),
-        _heads_chart(attention_heads(trace), "", DIRECTIONS),
+        _heads_chart(attention_heads(trace)),
         _layers_chart(raw_layers(trace), "raw", DISTANCES),
-        _heads_chart(raw_heads(trace), "raw", DISTANCES),
     ]
 
 
@@ -73,10 +72,10 @@ def _layers_chart(numbers: Table, name: str, what: str) -> PageChart:
     return PageChart(kind="layers", name=name, title=title, panel=panel, table=numbers)
 
 
-def _heads_chart(numbers: Table, name: str, what: str) -> PageChart:
+def _heads_chart(numbers: Table) -> PageChart:
     predicted, measured = ([v or 0.0 for v in numbers.column(n)] for n in ("predicted", "measured"))
     ends = [min([*predicted, *measured], default=0.0), max([*predicted, *measured], default=1.0)]
-    title = f"Heads, predicted against measured: {what}"
+    title = f"Heads, predicted against measured: {DIRECTIONS}"
     panel = Panel(
         layers=[
             Curve(x=ends, y=ends, label="equal", colour=MUTED, dotted=True, width=1.2, silent=True),
@@ -85,9 +84,7 @@ def _heads_chart(numbers: Table, name: str, what: str) -> PageChart:
         ],
         title=title, x_label="predicted", y_label="measured",
     )  # fmt: skip
-    return PageChart(
-        kind="scatter", name=name, title=title, panel=panel, table=numbers, shared=False
-    )
+    return PageChart(kind="scatter", title=title, panel=panel, table=numbers, shared=False)
 
 
 # --- directions --------------------------------------------------------------------------------

@@ -176,7 +176,7 @@ def every_head(model: ModelReport) -> Table:
     effects = head_effects(model)
     rows: list[Row] = []
     for one in effects:
-        head, traced = one.head, one.traced
+        head = one.head
         held = [c.name for c in head.certificates if c.holds]
         others = [
             reading.expansion_index if reading else None
@@ -184,15 +184,14 @@ def every_head(model: ModelReport) -> Table:
         ]
         rows.append([
             f"{one.layer.stack} {one.layer.layer}.{head.head}", direction_word(one.measured),
-            one.measured, one.predicted, traced.judged if traced else None,
-            traced.alone if traced else None, " and ".join(one.disagrees) or "–",
+            one.measured, one.predicted, " and ".join(one.disagrees) or "–",
             head.expansion_index, *others, head.orientation.value, head.alignment_sigmas,
-            head.regime.value, head.rates.min, head.rates.max, head.ov_abscissa,
+            head.regime.value, head.ov_abscissa,
             ", ".join(held) or "none",
         ])  # fmt: skip
-    columns = ("head", "directions", "measured ΔS", "predicted ΔS", "ΔS on other text", "ΔS alone",
-               "other sign", "index", "with covariance", "in context", "maps", "sigmas", "regime",
-               "smallest rate", "largest rate", "Re λ max of V", "held")  # fmt: skip
+    columns = ("head", "directions", "measured ΔS", "predicted ΔS", "other sign", "index",
+               "with covariance", "in context", "maps", "sigmas", "regime", "Re λ max of V",
+               "held")  # fmt: skip
     caption = "Every head: change of S = ln(1 − C) by it; then what its weights say"
     keys = tuple(one.key for one in effects)
     return Table(name="heads", caption=caption, columns=columns, rows=rows, heads=keys)
