@@ -26,6 +26,7 @@ LAYOUT = {
     "norm_gain_offset": "added to stored gains",
     "norm_epsilon": "where the config gives none",
     "output_norm": "name of a norm on attention's output",
+    "post_norm": "where there is neither of these norms: norms stand on the stream itself",
     "qk_norm": "names of the norms on queries and keys; `{head}` for one a head",
     "qk_norm_kind": "LayerNorm or root mean square",
     "qk_norm_scope": "within each head, or over all heads",
