@@ -129,7 +129,7 @@ def side_panels(picture: FlowPicture) -> list[Panel]:
     """Return the cosine or the distance; the energy where there is one, or the largest length."""
     times, panels = picture.times.tolist(), []
     if picture.cosine is not None:
-        title = "mean cosine of pairs (1: all directions are one)"
+        title = "mean cosine of pairs (1: one direction)"
         panels.append(_plain_panel(title, times, picture.cosine))
     elif picture.log_distance is not None:
         title = "mean squared distance of pairs"
