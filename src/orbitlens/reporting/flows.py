@@ -5,11 +5,11 @@ small model, and the most aligned and opposed of a large one. Heads with the sam
 simulated once.
 """
 
+from orbitlens.flows.flow import build_flow
 from orbitlens.flows.integrate import IntegrateOptions, integrate_flow
 from orbitlens.flows.picture import flow_picture
-from orbitlens.flows.prediction import predict
-from orbitlens.flows.setup import Setup, build
-from orbitlens.flows.system import system_of_heads
+from orbitlens.flows.prediction import Ground, predict
+from orbitlens.flows.setup import SimulateOptions
 from orbitlens.reporting.data import FlowFrames
 from orbitlens.reporting.options import ReportOptions
 from orbitlens.reporting.spectra import MANY_HEADS, weights_of
@@ -48,13 +48,14 @@ def flow_frames(model: Model, place: tuple[str, int, int], options: ReportOption
     head = model.head(layer, number, stack=stack)
     speed = HeadMaps.of(head).speed_limit  # no token grows faster than exp(speed t)
     until = options.flow_growth / speed if speed > 0 else 1.0
-    setup = Setup(n_tokens=FLOW_TOKENS, until=until, rtol=1e-4, seed=options.seed)
-    system, start = build(setup, system_of_heads([head]))
-    saved = IntegrateOptions(rtol=setup.rtol, n_saved=FLOW_FRAMES, max_steps=FLOW_STEPS)
-    trajectory = integrate_flow(system, start, until=setup.until, options=saved)
+    asked = SimulateOptions(n_tokens=FLOW_TOKENS, until=until, rtol=1e-4, seed=options.seed)
+    flow = build_flow(head, asked)
+    saved = IntegrateOptions(rtol=asked.rtol, n_saved=FLOW_FRAMES, max_steps=FLOW_STEPS)
+    trajectory = integrate_flow(flow.system, flow.start, until=until, options=saved)
     title = f"{stack} {layer}.{number}"
-    picture = flow_picture(trajectory, title=title, n_frames=FLOW_FRAMES, system=system)
-    foreseen = predict(system, start)
+    picture = flow_picture(trajectory, title=title, n_frames=FLOW_FRAMES, system=flow.system)
+    foreseen = predict(flow.system, flow.start)
+    said = f"{foreseen.fate.words(flow.system.geometry)} ({foreseen.source.value}): {foreseen.why}"
     return FlowFrames(
         stack=stack,
         layer=layer,
@@ -66,8 +67,8 @@ def flow_frames(model: Model, place: tuple[str, int, int], options: ReportOption
         ),
         clusters=tuple(picture.labels.tolist()),
         ending=picture.ending,
-        predicted=f"{foreseen.fate.value} ({foreseen.source.value}): {foreseen.why}",
-        notes=picture.notes,
+        predicted=f"nothing: {foreseen.why}" if foreseen.source is Ground.NONE else said,
+        notes=(*((flow.setting,) if flow.setting else ()), *picture.notes),
     )
 
 
