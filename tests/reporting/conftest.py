@@ -152,8 +152,10 @@ class Visit:
         raise AssertionError(f"never came true: {condition}")
 
     def drawn_whole(self):
-        """Wait until all charts are drawn, in view or not."""
+        """Wait until all charts are drawn, in view or not, and orbits have played."""
         self.wait("[...document.querySelectorAll('[data-chart] .plot')].every(p => p.panel)")
+        self.wait("[...document.querySelectorAll('.player button')].every(b => "
+                  "b.textContent !== 'Pause')")  # fmt: skip
 
 
 @pytest.fixture

@@ -53,15 +53,19 @@ def test_the_table_behind_every_chart_has_all_that_is_drawn(opened):
     found = opened.page.evaluate(f"""[...document.querySelectorAll('[data-chart]')].map(figure => {{
         const {{ layers }} = figure.querySelector('.plot').panel, kind = figure.dataset.chart;
         const kept = kind === 'scatter' ? [layers[1]]
-            : kind === 'orbits' ? layers.filter(l => l.texts) : layers.filter(l => !l.silent);
-        const drawn = [({DRAWN})(kept), kind === 'scatter' ? kept[0].x : []].flat();
+            : layers.filter(l => !l.silent);
+        const drawn = kind === 'orbits' ? kept[0].x.map((x, i) => 1 - x ** 2 - kept[0].y[i] ** 2)
+            : [({DRAWN})(kept), kind === 'scatter' ? kept[0].x : []].flat();
         const cells = [...figure.querySelectorAll('td[data-v]')].map(c => Number(c.dataset.v));
         return [kind, drawn.filter(v => v !== null), cells];
     }})""")
     assert len(found) > 30
     for kind, drawn, cells in found:
         assert drawn, kind
-        assert set(drawn) <= set(cells), kind
+        if kind == "orbits":  # the squared distance from the centre is 1 minus a cosine
+            assert all(min(abs(v - c) for c in cells) < 1e-9 for v in drawn)
+        else:
+            assert set(drawn) <= set(cells), kind
 
 
 def test_charts_have_text_alternatives_with_numbers(opened):

@@ -103,6 +103,8 @@ def fold_reasons(scan: dict[str, Any]) -> list[str]:
         certificate["why"] = [
             numbers.setdefault(clause, len(numbers)) for clause in certificate["why"].split(JOINT)
         ]
+        if certificate.get("hypotheses") == []:  # `brief_scan` leaves none
+            del certificate["hypotheses"]
     return list(numbers)
 
 
@@ -110,6 +112,7 @@ def unfold_reasons(scan: dict[str, Any], clauses: list[str]) -> None:
     """Write each reason in words again, in place."""
     for certificate in _certificates(scan):
         certificate["why"] = JOINT.join(clauses[k] for k in certificate["why"])
+        certificate.setdefault("hypotheses", [])
 
 
 def _certificates(scan: dict[str, Any]) -> Iterator[dict[str, Any]]:

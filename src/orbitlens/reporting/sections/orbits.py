@@ -161,12 +161,11 @@ def _shade(share: float) -> str:
 def places(path: Orbits) -> Table:
     """Return where each token is at each depth."""
     rows: list[Row] = [
-        [f"{n} {token!r}", depth, path.shared[d][n], *polar(path.shared[d][n], path.bearings[d][n]),
-         *path.positions[d][n]]
+        [f"{n} {token!r}", depth, path.shared[d][n], path.bearings[d][n], *path.positions[d][n]]
         for n, token in enumerate(path.tokens)
         for d, depth in enumerate(path.depths)
     ]  # fmt: skip
-    columns = ("token", "depth", "cosine with the shared direction", "across", "up", *ORDINALS)
+    columns = ("token", "depth", "cosine with the shared direction", "bearing", *ORDINALS)
     caption = "Tokens around the direction they share, and in their three principal directions"
     return Table(name="orbits", caption=caption, columns=columns, rows=rows)
 
