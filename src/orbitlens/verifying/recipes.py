@@ -68,10 +68,11 @@ class Recipe:
         w_q, w_k, w_v, w_o = FAMILIES[self.family](self, draw)
         tokens = self.size * self._tokens(draw, np.einsum("hdr,hre->ed", w_v, w_o))
         biases = draw(2, self.n_heads, w_q.shape[2]) if self.biased else None
-        factors = (_tensor(f) for f in (w_q, w_k, w_v, w_o))
-        names = ("w_q", "w_k", "w_v", "w_o")
         return System(
-            **dict(zip(names, factors, strict=True)),
+            w_q=_tensor(w_q),
+            w_k=_tensor(w_k),
+            w_v=_tensor(w_v),
+            w_o=_tensor(w_o),
             b_q=None if biases is None else _tensor(0.5 * biases[0]),
             b_k=None if biases is None else _tensor(0.5 * biases[1]),
             drift=self._drift(draw, tokens),
@@ -167,7 +168,7 @@ def _aligned(recipe: Recipe, draw: Numbers) -> Factors:
     a, w, m = recipe.sign * _definite(draw, d), _definite(draw, d), draw(d, d)
     if recipe.mask == "full":
         w = w + (m - m.T) / 2
-    return _of_maps(w[None], np.linalg.solve(a, w)[None])
+    return _of_maps(w[None], np.asarray(np.linalg.solve(a, w), dtype=np.float64)[None])
 
 
 def _narrow(recipe: Recipe, draw: Numbers) -> Factors:
