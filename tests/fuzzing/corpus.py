@@ -62,6 +62,12 @@ def _filled(part, value):
     return make
 
 
+def _nothing_to_normalise(folder):
+    """Give a norm on attention's output zeros alone, which it would divide by their length."""
+    _model(folder, family="olmo2", change=lambda name, w: w.fill_(0) if "v_proj" in name else None)
+    return lambda: scan_model(folder)
+
+
 def _config(**changes):
     def make(folder):
         _model(folder, **changes)
@@ -154,6 +160,7 @@ CORPUS = {
     "weights of NaN": _scaled(float("nan")),
     "value maps of rank one": _rank_one,
     "tiny value maps of rank one, GGUF": _rank_one_gguf,
+    "values of 0 under a norm of the output": _nothing_to_normalise,
     "a norm of gain 0, run": _filled("input_layernorm", 0.0),
     "embeddings of NaN, run": _filled("embed_tokens", float("nan")),
     "embeddings all equal, run": _filled("embed_tokens", 1.0),

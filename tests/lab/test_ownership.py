@@ -209,6 +209,30 @@ def test_a_state_of_something_else_is_refused_with_what_to_do(tmp_path, tensors,
         train(config, tmp_path)
 
 
+@pytest.mark.parametrize("lost", ["exp_avg", "exp_avg_sq", "step"])
+def test_a_state_that_lacks_a_moment_is_refused(tmp_path, monkeypatch, lost):
+    from safetensors import safe_open
+    from safetensors.torch import load_file, save_file
+
+    config = tiny(steps=3)
+    file = tmp_path / run_hash(config) / STATE
+
+    def stop(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "STATE_EVERY", 0.0)
+        patch.setattr(training, "write_folder", stop)
+        with pytest.raises(TrainingError, match="the last state written is whole"):
+            train(config, tmp_path)
+    with safe_open(file, framework="pt") as stored:
+        header = stored.metadata()
+    tensors = load_file(file)
+    save_file({k: v for k, v in tensors.items() if k != f"moments.0.{lost}"}, file, header)
+    with pytest.raises(TrainingError, match="state of parameter 0 is not whole"):
+        train(config, tmp_path)
+
+
 def test_a_state_of_another_model_is_refused(tmp_path, monkeypatch):
     wide, narrow = tiny(width=16), tiny()
 

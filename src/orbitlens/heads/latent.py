@@ -23,6 +23,10 @@ from torch.nn import functional
 from orbitlens._types import Tokens
 from orbitlens.families.architecture import LatentSpec
 
+# Typical lengths that norms divide by are at least this. Their epsilon, left out here, holds true
+# lengths above 1e-6; without a floor, weights of 0 or nearly so would give maps of 1e300.
+SHORTEST = 1e-10
+
 
 @dataclass(frozen=True, kw_only=True)
 class Latent:
@@ -36,7 +40,7 @@ class Latent:
     def typical(self) -> float:
         """Root mean square of the latent, for isotropic tokens."""
         square = (self.w.square().sum() + self.b.square().sum()) / self.b.numel()
-        return max(square.item() ** 0.5, 1e-300)
+        return max(square.item() ** 0.5, SHORTEST)
 
     def relative_scale(self, tokens: Tokens) -> Float[Tensor, "tokens 1"]:
         """Return typical length over true length, one number a token."""

@@ -29,7 +29,7 @@ from orbitlens.families.architecture import (
     Stack,
 )
 from orbitlens.heads.head import Head, QKNorm, alibi_slopes, centred_columns, normalised
-from orbitlens.heads.latent import Latent
+from orbitlens.heads.latent import SHORTEST, Latent
 from orbitlens.heads.reading import LayerReader, read_finite
 
 Stored = tuple[Float[Tensor, "d_model _"], Float[Tensor, " _"]]  # in the file's own type
@@ -238,7 +238,7 @@ def _with_typical_output(layer: AttentionLayer) -> AttentionLayer:
     total = 0.0
     for head in replace(layer, output_gain=None):
         total += ((head.w_v.T @ head.w_v) * (head.w_o @ head.w_o.T)).sum().item()
-    typical = max((total / layer.stack.d_model) ** 0.5, 1e-300)
+    typical = max((total / layer.stack.d_model) ** 0.5, SHORTEST)
     return replace(layer, output_gain=layer.output_gain / typical)
 
 
@@ -269,4 +269,4 @@ def _typical_length(weight: Tensor, bias: Tensor, kind: NormKind) -> float:
     w = centred_columns(weight, kind)
     b = bias - bias.mean() if kind is NormKind.LAYER else bias
     square = (w.square().sum() + b.square().sum()) / weight.shape[1]
-    return max(square.item() ** 0.5, 1e-300)
+    return max(square.item() ** 0.5, SHORTEST)

@@ -79,7 +79,7 @@ def of_this_run(folder: Path) -> Iterator[None]:
     """Turn what a damaged or strange state raises into an error that says what to do."""
     try:
         yield
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (OSError, SafetensorError, LookupError, TypeError, ValueError, RuntimeError) as error:
         raise TrainingError(
             f"{folder / STATE}: this state of a run cannot be read ({error}). Delete it to train "
             "from the beginning."
@@ -103,6 +103,12 @@ def restore_moments(optimizer: torch.optim.Optimizer, moments: dict[str, Tensor]
     for name, value in moments.items():
         number, _, key = name.partition(".")
         whole["state"].setdefault(int(number), {})[key] = value
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for number, own in whole["state"].items():
+        sizes = {name: tuple(value.shape) for name, value in own.items() if name != "step"}
+        shape = tuple(parameters[number].shape)
+        if "step" not in own or sizes != dict.fromkeys(("exp_avg", "exp_avg_sq"), shape):
+            raise ValueError(f"the optimizer's state of parameter {number} is not whole")
     optimizer.load_state_dict(whole)
 
 
