@@ -40,10 +40,10 @@ def planted(what, number, folder):
     """Return something that a case must not do."""
 
     def hungry():
-        return len(bytearray(10**9 // 2))
+        return len(bytearray(10**8))
 
     def slow():
-        end = time.process_time() + 0.3
+        end = time.process_time() + 1.3
         while time.process_time() < end:
             pass
 
@@ -62,7 +62,8 @@ def planted(what, number, folder):
 
 @LINUX
 def test_whatever_is_wrong_is_found(tmp_path, monkeypatch):
-    monkeypatch.setattr(fuzz, "SECONDS", 0.1)
+    monkeypatch.setattr(fuzz, "SECONDS", 1.0)
+    monkeypatch.setattr(fuzz, "MEGABYTES", 50)
     monkeypatch.setattr(fuzz, "PATIENCE", 20.0)
     kinds = ["fine", "raised", "large", "slow", "died", "fine", "hung", "fine"]
     todo = [(kind, k) for k, kind in enumerate(kinds)]

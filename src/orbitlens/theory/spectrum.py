@@ -81,7 +81,7 @@ def eigenvalues(matrix: Float[Tensor, "d d"]) -> Complex[Tensor, " d"]:
     for seed in range(TURNS):
         try:
             return torch.linalg.eigvals(scaled) / scale
-        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+        except torch.linalg.LinAlgError:  # type: ignore[attr-defined] # it is documented
             # LAPACK gives up on some matrices of very low rank. In another basis the same map has
             # the same eigenvalues, and they are found.
             scaled = _turned(scaled, seed)
