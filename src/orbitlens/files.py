@@ -213,7 +213,7 @@ def _held(draft: Path, *, wait: bool) -> int | None:
         BlockingIOError: another process holds it, and this one was not to wait.
     """
     if fcntl is None:
-        return None  # type: ignore[unreachable]
+        return None
     handle = os.open(draft, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
