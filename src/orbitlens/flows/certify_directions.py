@@ -90,7 +90,7 @@ def equiangular_certificate(flow: Directions) -> Certificate:
         ),
     ]
     values = flow.scalars or ()
-    grows = 2 * sum(abs(v) * (3 + 4 * abs(b)) for v, b in zip(values, known, strict=False))
+    grows = 2.0 * sum(abs(v) * (3 + 4 * abs(b)) for v, b in zip(values, known, strict=False))
     return certify(
         "N5",
         hypotheses,
