@@ -161,31 +161,3 @@ def trace_summary(trace: Trace) -> str:
         ]
     )
     return first if trace.mechanisms is None else f"{first}\n{trace.mechanisms.summary()}"
-
-
-# --- for a report, which sums over layers and has the twin at hand ---------------------------
-
-
-def change_sentence(trace: Trace) -> str:
-    """Say what attention, MLPs and norms do to raw distances over all layers."""
-    depth = " ".join(depth_sentences(trace.layers)).strip().removesuffix(".")
-    if trace.twin is None:
-        return f"{depth}."
-    untrained = _factor(_total(trace.twin.layers, "attention"))
-    return f"{depth} (attention of an untrained twin: ×\u00a0{untrained})."
-
-
-def agreement_sentence(trace: Trace) -> str:
-    """Say how well predictions agree with measurements, with the numbers of layers and heads."""
-    report = trace.agreement
-    where = "contexts that were not fitted on" if report.held_out else "the fitted contexts"
-    heads = report.per_closure[report.closure].heads
-    parts = []
-    if report.sign is not None:
-        parts.append(f"the sign is right in {report.sign:.0%} of layers")
-    if report.pearson is not None:
-        parts.append(f"the correlation is {report.pearson:.2f} over {len(trace.layers)} layers")
-    if heads.pearson is not None:
-        parts.append(f"{heads.pearson:.2f} over {heads.n} heads")
-    kind = "Resampled" if report.closure in RESAMPLED else "Predicted"
-    return f"{kind} against measured raw distances on {where}: {', '.join(parts)}."

@@ -16,8 +16,10 @@ from orbitlens.tracing.trace_result import (
     LayerTrace,
     Trace,
 )
+from orbitlens.tracing.words import RESAMPLED
 
-STYLES = {"measured": (INK, ""), "predicted": (ORANGE, "dashed"), "simulated": (BLUE, "dotted")}
+STYLES = {"measured": (INK, ""), "predicted": (ORANGE, "dashed"), "resampled": (ORANGE, "dashed"),
+          "simulated": (BLUE, "dotted")}  # fmt: skip
 CEILING = "itself"
 DIRECTIONS, DISTANCES = "change of ln(1 − C)", "ln change of squared distances"
 
@@ -30,7 +32,7 @@ def agreement_section(model: ModelReport, place: Place) -> str:
     held = trace.agreement.held_out
     fitted = "not fitted on" if held else "fitted on (too little text for two halves)"
     raw = (
-        note(f"“Predicted” is the closure “{trace.agreement.closure}”.")
+        note(f"{_kind(trace).capitalize()}: by the closure “{trace.agreement.closure}”.")
         + place.charts["layers-raw"]
         + table(raw_scores(trace))
     )
@@ -144,6 +146,11 @@ def scores(trace: Trace) -> Table:
 # --- raw distances -----------------------------------------------------------------------------
 
 
+def _kind(trace: Trace) -> str:
+    """Say what the default closure of raw distances is: one that resamples has run the model."""
+    return "resampled" if trace.agreement.closure in RESAMPLED else "predicted"
+
+
 def raw_layers(trace: Trace) -> Table:
     """Return attention's change of raw distances, measured, predicted and simulated."""
     rows: list[Row] = [
@@ -151,7 +158,7 @@ def raw_layers(trace: Trace) -> Table:
          x.attention.predicted_log_change, x.attention.simulated_log_change]
         for x in trace.layers
     ]  # fmt: skip
-    columns = ("layer", "measured", "predicted", "simulated")
+    columns = ("layer", "measured", _kind(trace), "simulated")
     caption = f"Attention's {DISTANCES}"
     return Table(name="agreement-raw-layers", caption=caption, columns=columns, rows=rows)
 
@@ -164,7 +171,8 @@ def raw_heads(trace: Trace) -> Table:
                 head.predicted_sharpness, head.sharpness]  # fmt: skip
 
     rows = [row(x, head) for x in trace.layers for head in x.heads]
-    columns = ("head", "predicted", "measured", "sharpness, predicted", "sharpness")
+    kind = _kind(trace)
+    columns = ("head", kind, "measured", f"sharpness, {kind}", "sharpness")
     caption = f"What each head alone does: {DISTANCES}"
     return Table(name="agreement-raw-heads", caption=caption, columns=columns, rows=rows,
                  heads=_keys(trace, lambda x: len(x.heads)))  # fmt: skip
