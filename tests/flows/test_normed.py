@@ -220,8 +220,9 @@ def test_directions_gather_where_the_shared_one_is_kept_and_spread_where_it_is_t
     """Theory 7, T8: the sign of ybar^T V ybar."""
     tokens = normal(seeded(5), 12, 8) + 1.0
     found = simulate(unit_head(value), SHORT, tokens=tokens)
-    assert f"{words} directions" in found.summary()
-    assert "diverg" not in found.summary() and "converg" not in found.summary()
+    happened = dict(found.lines())["happened"]
+    assert f"{words} directions" in happened
+    assert "diverg" not in happened and "converg" not in happened
 
 
 def test_a_head_that_adds_nothing_neither_gathers_nor_spreads():
