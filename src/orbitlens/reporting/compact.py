@@ -43,7 +43,7 @@ def _brief_head(head: HeadScan) -> HeadScan:
 
 
 def _brief_certificates(certificates: tuple[Certificate, ...]) -> tuple[Certificate, ...]:
-    return tuple(replace(certificate, hypotheses=()) for certificate in certificates)
+    return tuple(replace(certificate, hypotheses=(), numbers={}) for certificate in certificates)
 
 
 def grouped(shares: tuple[float, ...]) -> tuple[float, ...]:
@@ -105,6 +105,8 @@ def fold_reasons(scan: dict[str, Any]) -> list[str]:
         ]
         if certificate.get("hypotheses") == []:  # `brief_scan` leaves none
             del certificate["hypotheses"]
+        if certificate.get("numbers") == {}:
+            del certificate["numbers"]
     return list(numbers)
 
 
@@ -113,6 +115,7 @@ def unfold_reasons(scan: dict[str, Any], clauses: list[str]) -> None:
     for certificate in _certificates(scan):
         certificate["why"] = JOINT.join(clauses[k] for k in certificate["why"])
         certificate.setdefault("hypotheses", [])
+        certificate.setdefault("numbers", {})
 
 
 def _certificates(scan: dict[str, Any]) -> Iterator[dict[str, Any]]:
