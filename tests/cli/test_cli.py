@@ -16,11 +16,13 @@ from pathlib import Path
 import pytest
 import torch
 import typer
+from rich.text import Text
 from safetensors.torch import save_file
 
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.cli import app as cli
 from orbitlens.cli.demo_model import write_demo_model
+from orbitlens.cli.output import stdout
 from orbitlens.families.registry import FAMILIES
 from orbitlens.scanning.api import scan
 from orbitlens.scanning.options import ScanOptions
@@ -325,6 +327,16 @@ def test_a_name_of_a_result_that_is_no_text_is_written_and_shown(model, tmp_path
     assert (outcome.code, outcome.err) == (0, "")
     assert file.exists()
     assert r"\udcff.json" in "".join(outcome.out.split())
+
+
+@pytest.mark.parametrize("columns", range(8, 20))  # the line ends before, in and after the escape
+def test_an_escape_longer_than_what_it_stands_for_is_not_cut_at_the_edge(
+    columns, monkeypatch, capsys
+):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for renderable in ("written\udcff.json", Text("written\udcff.json")):
+        stdout().print(renderable)
+        assert "".join(capsys.readouterr().out.split()) == r"written\udcff.json"
 
 
 def test_a_stream_that_knows_only_ascii_gets_ascii(model):

@@ -155,6 +155,7 @@ def test_a_click_opens_a_heads_numbers_spectra_and_certificates(visit, page_file
     assert drawn("plane", "x") == [real for real, _ in spectra["eigenvalues"]]
     assert drawn("offsets", "y") == spectra["offset_index"]
     panel.locator(".rates summary").click()
+    one.wait("document.querySelector('#detail .rates td[data-v]')")  # made when it is opened
     cells = panel.locator(".rates td[data-v]").all()
     assert set(spectra["rates"]) <= {float(c.get_attribute("data-v")) for c in cells}
     _plays_its_flow(one, panel, flow)

@@ -103,9 +103,13 @@ def _console(*, width: int | None = None, stderr: bool = False) -> "Console":
     """
     from rich.console import Console
     from rich.segment import Segment
+    from rich.text import Text
 
     class SafeConsole(Console):
         def render(self, renderable: Any, options: Any = None) -> "Iterator[Segment]":  # noqa: ANN401 - rich's
+            # Text is escaped before it is laid out: what grows afterwards is cut off at the edge.
+            if isinstance(renderable, Text) and printable(renderable.plain) != renderable.plain:
+                renderable = renderable.blank_copy(printable(renderable.plain))
             for part in super().render(renderable, options):
                 shown = part.text if part.control else printable(part.text)
                 yield part if shown == part.text else Segment(shown, part.style)

@@ -63,6 +63,7 @@ def build_module(
     with quiet_transformers(), _foreign(f"{source}: transformers cannot build it"):
         module = builder.from_pretrained(folder, config=config, **options).eval()
     _check_runs(module, source)
+    _state_vocabulary(module)
     return module
 
 
@@ -122,6 +123,15 @@ def _check_runs(module: Any, source: Path) -> None:  # noqa: ANN401 - a model of
             f"{source}: the model returns NaN or infinity for its first tokens. Its weights are "
             "damaged or training diverged; nothing measured on it would mean much."
         )
+
+
+def _state_vocabulary(module: Any) -> None:  # noqa: ANN401 - a model of transformers
+    """Have the config say how many ids the table has: a GGUF file without a tokenizer does not."""
+    if module.main_input_name != "input_ids":
+        return
+    table, config = module.get_input_embeddings(), module.config.get_text_config()
+    if isinstance(table, torch.nn.Embedding) and len(table.weight) < config.vocab_size:
+        config.vocab_size = len(table.weight)
 
 
 @contextmanager
