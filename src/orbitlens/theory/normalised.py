@@ -162,7 +162,7 @@ def sharpness_statement(spreads: Sequence[float | None], n_tokens: int) -> Certi
         Hypothesis(
             name=f"the floor is {LEAST_ENTROPY:.0%} of ln n or more",
             holds=not bounded or share >= LEAST_ENTROPY,
-            detail=f"scores may differ by {spread:.3g}, and it is {share:.1e} of it",
+            detail=f"scores may differ by {spread:.3g}",
         ),
     ]
     return certify(
