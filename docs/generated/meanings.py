@@ -48,7 +48,8 @@ SCAN = {
         "predicted_log_change": "ln of the factor by which attention, residual included, changes "
         "the mean squared pair distance; with `--covariance` or `--text`",
         "on_text": "what all heads together do to the tokens of a text; with `--text`",
-        "certificates": "of all heads together: N2 and N4 where tokens are normalised, else T4 and T5",
+        "certificates": "of all heads together: N2 and N4 where tokens are normalised, "
+        "else T4 and T5",
         "heads": "one entry a head",
     },
     "HeadScan": {
@@ -70,7 +71,8 @@ SCAN = {
         "rotary": "what a context leaves; with `--context` and a rotary encoding",
         "data_aware": "rates with the tokens' covariance; with `--covariance` or `--text`",
         "on_text": "what the head does to the tokens of a text; with `--text`",
-        "certificates": "of the head alone: N1c, N2 and N4 where tokens are normalised, else T1 to T5",
+        "certificates": "of the head alone: N1c, N2 and N4 where tokens are normalised, "
+        "else T1 to T5",
     },
     "Reading": RATES,
     "RotaryReading": {
