@@ -104,14 +104,17 @@ def normalised_head_certificates(
 ) -> tuple[Certificate, ...]:
     """Check N1c, N2 and N4 on the flow of one head alone; `spread` is its `head_spread`."""
     flow = ValueFlow.of(head, maps)
-    return _cone(flow), _first_direction(flow), sharpness_statement([spread], CONTEXT)
+    cone = _cone(flow)
+    # What is ahead in size is ahead in real part: no second metric is needed.
+    first = _first_direction(flow, ahead=cone.holds)
+    return cone, first, sharpness_statement([spread], CONTEXT)
 
 
 def normalised_layer_certificates(
     flow: ValueFlow, spreads: Sequence[float | None]
 ) -> tuple[Certificate, ...]:
     """Check N2 and N4 on all heads of a layer at once; N1c is proved for one head only."""
-    return _first_direction(flow), sharpness_statement(spreads, CONTEXT)
+    return _first_direction(flow, ahead=False), sharpness_statement(spreads, CONTEXT)
 
 
 def _cone(flow: ValueFlow) -> Certificate:
@@ -126,15 +129,14 @@ def _cone(flow: ValueFlow) -> Certificate:
     )
 
 
-def _first_direction(flow: ValueFlow) -> Certificate:
+def _first_direction(flow: ValueFlow, *, ahead: bool) -> Certificate:
     causal = Hypothesis(
         name="the mask is causal",
         holds=flow.head.causal,
         detail="the first token sees the others too",
     )
     leading = flow.leading if causal.holds else None
-    # What is ahead in size is ahead in real part; a second metric is computed only otherwise.
-    if leading is not None and leading.in_size is None and leading.in_time is None:
+    if leading is not None and not ahead and leading.in_time is None:
         leading = None
     others = [] if leading is None else [*leading.others.real, *([0.0] if flow.has_kernel else [])]
     name = "the leading eigenvalue of V is real, positive and alone"
