@@ -5,6 +5,7 @@ import stat
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -198,3 +199,41 @@ def test_names_as_long_as_a_disk_takes_can_be_written(tmp_path):
     write_whole(file, b"x")
     write_whole(tmp_path / ("é" * 127), b"x")
     assert file.read_bytes() == b"x"
+
+
+# --- memory ----------------------------------------------------------------------------------
+
+BYTES_EACH = 50  # of memory for each byte of a JSON file, as docs/promises.md says
+EMOJI = '"\U0001f600"'  # one makes four bytes of every character of the text
+HEAVY = {
+    "empty lists": "[]",
+    "lists of lists": "[[]]",
+    "deep lists": "[" * 200 + "]" * 200,
+    "objects": "{}",
+    "objects of one entry": '{"":1}',
+    "deep objects": '{"":' * 100 + "1" + "}" * 100,
+    "numbers": "1.5",
+    "strings": '"ab"',
+}
+
+
+def memory_of(file):
+    """Return the largest number of bytes that reading a JSON file takes."""
+    tracemalloc.start()
+    try:
+        read_json(file, file.stat().st_size)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_json_takes_at_most_fifty_bytes_of_memory_for_each_of_its_own(tmp_path):
+    taken = {}
+    for name, piece in HEAVY.items():
+        file = tmp_path / "heavy.json"
+        text = ",".join([EMOJI, *[piece] * (200_000 // len(piece))])
+        file.write_text(f"[{text}]", encoding="utf-8")
+        taken[name] = memory_of(file) / file.stat().st_size
+    assert max(taken.values()) <= BYTES_EACH
+    assert max(taken, key=taken.__getitem__) == "deep lists"
+    assert taken["deep lists"] > 40  # the bound is not idle

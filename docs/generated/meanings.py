@@ -48,7 +48,8 @@ SCAN = {
         "predicted_log_change": "ln of the factor by which attention, residual included, changes "
         "the mean squared pair distance; with `--covariance` or `--text`",
         "on_text": "what all heads together do to the tokens of a text; with `--text`",
-        "certificates": "T4 and T5 for all heads together",
+        "certificates": "of all heads together: N2 and N4 where tokens are normalised, "
+        "else T4 and T5",
         "heads": "one entry a head",
     },
     "HeadScan": {
@@ -70,7 +71,8 @@ SCAN = {
         "rotary": "what a context leaves; with `--context` and a rotary encoding",
         "data_aware": "rates with the tokens' covariance; with `--covariance` or `--text`",
         "on_text": "what the head does to the tokens of a text; with `--text`",
-        "certificates": "T1 to T5, in order",
+        "certificates": "of the head alone: N1c, N2 and N4 where tokens are normalised, "
+        "else T1 to T5",
     },
     "Reading": RATES,
     "RotaryReading": {
@@ -99,7 +101,7 @@ SCAN = {
         "max": "largest; 1/depth",
     },
     "Certificate": {
-        "name": "`T1` to `T5`",
+        "name": "`T1` to `T5`, `N1c`, `N2`, `N4`",
         "holds": "true if every hypothesis does",
         "margin": "signed distance to failing, in the theorem's own unit "
         "([margins](certificates.md#margins))",

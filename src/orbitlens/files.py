@@ -75,7 +75,7 @@ def read_json(file: Path, largest: int, *, most_containers: int | None = None) -
     Args:
         file: where it lies.
         largest: bytes it may have.
-        most_containers: objects and lists it may hold; these take most memory, up to forty bytes
+        most_containers: objects and lists it may hold; these take most memory, up to fifty bytes
             for each of their own.
 
     Raises:

@@ -116,6 +116,66 @@ def test_opening_hostile_files_takes_bounded_memory_and_time(tmp_path):
         assert seconds < SECONDS, path
 
 
+# --- scans ---------------------------------------------------------------------------------------
+
+SCANNED_MEGABYTES = 40  # that a scan may take beside what follows, and the file once
+SCANNED_EACH = 12  # bytes of memory for each byte of a layer's 16-bit weights
+SCANNED_SECONDS = 0.02  # of the processor for each narrow head
+MEASURE_SCAN = """
+import json, sys, time
+from pathlib import Path
+import orbitlens as ol
+
+def memory(name):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1000 for line in lines if line.startswith(name))
+
+told = []
+for path in sys.argv[1:]:
+    Path("/proc/self/clear_refs").write_text("5")
+    before, started = memory("VmRSS"), time.process_time()
+    ol.scan(path)
+    told.append([memory("VmHWM") - before, time.process_time() - started])
+print(json.dumps(told))
+"""
+
+
+def wide_model(folder, *, d, width, n_heads, n_layers=1):
+    """Write 16-bit weights whose heads share one key and value: few bytes for wide tokens."""
+    r, weights = width // n_heads, {}
+    sizes = {"q": (width, d), "k": (r, d), "v": (r, d), "o": (d, width)}
+    for layer in range(n_layers):
+        place = f"model.layers.{layer}"
+        for name, shape in sizes.items():
+            drawn = torch.randn(*shape, generator=torch.Generator().manual_seed(layer))
+            weights[f"{place}.self_attn.{name}_proj.weight"] = drawn.to(torch.bfloat16)
+        weights[f"{place}.input_layernorm.weight"] = torch.ones(d, dtype=torch.bfloat16)
+    counts = {"num_attention_heads": n_heads, "num_key_value_heads": 1, "head_dim": r}
+    return write_small_llama(folder, weights, hidden_size=d, num_hidden_layers=n_layers, **counts)
+
+
+@LINUX
+def test_a_scan_takes_memory_for_one_layer_and_time_for_its_heads(tmp_path):
+    first = wide_model(tmp_path / "first", d=64, width=16, n_heads=2)  # imports are not measured
+    cases = {  # the widest tokens for their heads, whole spectra, wide maps, many layers and heads
+        "thin": (wide_model(tmp_path / "thin", d=2048, width=128, n_heads=8), 1),
+        "spectra": (wide_model(tmp_path / "spectra", d=512, width=32, n_heads=2), 1),
+        "half": (wide_model(tmp_path / "half", d=1024, width=512, n_heads=8), 1),
+        "deep": (wide_model(tmp_path / "deep", d=1024, width=512, n_heads=8, n_layers=8), 8),
+        "many": (wide_model(tmp_path / "many", d=64, width=512, n_heads=256), 1),
+    }
+    files = [str(first), *(str(folder) for folder, _ in cases.values())]
+    command = [sys.executable, "-c", MEASURE_SCAN, *files]
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=one_thread)
+    told = dict(zip(cases, json.loads(ran.stdout)[1:], strict=True))
+    for name, (folder, n_layers) in cases.items():
+        size = (folder / "model.safetensors").stat().st_size / 1e6
+        allowed = SCANNED_MEGABYTES + SCANNED_EACH * size / n_layers + size
+        assert told[name][0] < allowed, name
+    assert told["many"][1] < 256 * SCANNED_SECONDS
+
+
 @POSIX
 @pytest.mark.parametrize(
     "name", ["x.gguf", "model.safetensors", "config.json", "model.safetensors.index.json"]

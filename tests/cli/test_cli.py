@@ -145,11 +145,13 @@ def test_a_scan_prints_words_a_table_and_a_map(demo_model):
         "of 48 heads",
         "The most aligned is",
         "weights: the two maps",
-        "T5",
+        "normalised tokens in the flow of one head alone",
+        "N2",
         "note",
         "read 395 KB",
     ):
         assert words in outcome.out
+    assert not re.search(r"\bT[1-5]\b", outcome.out)  # they speak of a stream without norms
 
 
 @pytest.mark.parametrize(
@@ -172,7 +174,7 @@ def test_piped_output_is_as_wide_as_columns_says(demo_model, columns, monkeypatc
     assert columns - 15 <= longest <= columns
     assert ("no room in" in outcome.out) == (columns < 80)  # columns are left out, and named
     words = " ".join(outcome.out.split())
-    assert all(name in words for name in ("index", "rate min", "neutral", "T5"))
+    assert all(name in words for name in ("index", "rate min", "neutral", "N2"))
 
 
 @pytest.mark.parametrize("columns", ["", "0", "wide", "-5", "1e3"])

@@ -53,6 +53,36 @@ def test_heads_and_layers_of_a_model_are_simulated():
     assert not torch.equal(layer.trajectory.final, head.trajectory.final)
 
 
+@pytest.mark.parametrize("geometry", ["sphere", "free"])
+def test_a_layer_has_one_speed_limit_and_nothing_proved_that_its_run_denies(geometry, tmp_path):
+    file = tmp_path / "run.json"
+    given = ("--head", "orbit-nano-none:0", "--tokens", "12", "--geometry", geometry)
+    done = command(*given, "--json", str(file))
+    assert done.exit_code == 0, done.output
+    headings = [line.split(maxsplit=1) for line in done.output.splitlines() if line[:1] == " "]
+    names = [words[1].split(":")[0] for words in headings if words[0] == "held"]
+    assert len(names) == len(set(names))  # every theorem once, of all heads together
+    assert names.count("T5") == (geometry == "free")
+    said = {words[0]: words[1] for words in headings if len(words) == 2}
+    if "proved" in said:
+        assert said["agreement"].strip() in {"yes", "too early to tell"}
+    else:
+        assert said["agreement"].strip() in {"nothing was predicted", "too early to tell"}
+    run = Simulation.load(file)
+    held = {c.name: c.numbers for c in run.prediction.certificates if c.holds}
+    lengths, times = run.trajectory.tokens.norm(dim=-1), run.trajectory.times
+    if "T5" in held:
+        limit = lengths[0].max() * torch.exp(held["T5"]["rate"] * times)
+        assert held["T5"]["drift"] == 0.0
+        assert bool((lengths.amax(dim=1) <= limit * (1 + 1e-5)).all())
+        slower = lengths[0].max() * torch.exp(0.1 * held["T5"]["rate"] * times)
+        assert not bool((lengths.amax(dim=1) <= slower).all())  # the bound can be broken
+    if "T4" in held:
+        rate, start = held["T4"]["rate"], held["T4"]["start"]
+        first = lengths[:, 0] + held["T4"]["less"]
+        assert bool((first >= start * torch.exp(rate * times) * (1 - 1e-5)).all())
+
+
 def test_what_has_no_flow_is_refused_with_the_way_to_it():
     with pytest.raises(InputError, match=r"model\.head"):
         simulate(load(ZOO), SHORT)

@@ -57,6 +57,10 @@ def deep_report(report_data):
     for layer in model["scan"]["layers"]:
         for head in layer["heads"]:
             head["rotary"] = {**head["rotary"], "energy": [0.123456] * MOST_BARS}
+            model["clauses"].append(f"scores may differ by {len(model['clauses'])}.12")
+            *others, last = head["certificates"]
+            own = [*last["why"], len(model["clauses"]) - 1]  # a clause that no other head shares
+            head["certificates"] = [*others, {**last, "why": own}]
     kept = ALL_NUMBERS // (30 * 32)
     spectra, flow, orbits = model["spectra"][0], model["flows"][0], model["orbits"]
     long = {"rates": [0.1234] * kept, "eigenvalues": [[-0.1234, 0.1234]] * kept}

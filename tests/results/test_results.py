@@ -170,7 +170,7 @@ def test_a_scan_is_a_row_a_head(results):
     assert list(frame.columns[:6]) == first
     assert frame["index"].tolist() == [head.expansion_index for _, head in heads]
     assert frame["layer"].tolist() == [layer.layer for layer, _ in heads]
-    assert frame["T5"].tolist() == [head.certificates[4].holds for _, head in heads]
+    assert frame["N2"].tolist() == [head.certificates[1].holds for _, head in heads]
     assert frame["context_index"].isna().all() and frame["context_index"].dtype == float
 
 

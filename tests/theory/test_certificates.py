@@ -18,7 +18,7 @@ from orbitlens.families.architecture import NormKind, Pairing, Position, QKNormS
 from orbitlens.heads.head import QKNorm, make_head
 from orbitlens.heads.rotary import resolve_rotary, rotation_matrix
 from orbitlens.theory.certificates import THEOREMS
-from orbitlens.theory.eigenpairs import Growth
+from orbitlens.theory.eigenpairs import Growth, certain_eigenpairs
 from orbitlens.theory.plain import head_certificates, layer_certificates
 from random_heads import (
     PROPERTY,
@@ -820,3 +820,9 @@ def test_the_score_map_of_a_certified_head_is_the_one_simulated():
     pattern = (x @ dense_score(head) @ x.T).softmax(dim=-1)
     velocity = flow([head], 4)(0.0, x.numpy().ravel()).reshape(4, 3)
     assert np.abs(velocity - (pattern @ x @ dense_value(head).T).numpy()).max() < 1e-12
+
+
+def test_eigenvalues_too_close_for_floats_have_no_radius_and_raise_no_warning():
+    close = np.array([[0.0, 0.0], [0.0, 1e-200]])  # the inverse of their gap squares to infinity
+    assert [pair.is_simple for pair in certain_eigenpairs(close, 0.0)] == [False, False]
+    assert list(certain_eigenpairs(close, 1.0)) == []

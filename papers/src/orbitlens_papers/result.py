@@ -33,8 +33,8 @@ class Provenance:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyResult:
-    """All findings about one paper."""
+class StudyHeader:
+    """What a result says beside its findings: of which paper they are, and how they were made."""
 
     study: str
     title: str
@@ -44,10 +44,16 @@ class StudyResult:
     seeds: int
     base_seed: int
     models: tuple[str, ...]
-    findings: tuple[Finding, ...]
     reused: int
     provenance: Provenance
-    sources: tuple[str, ...] = ()  # which data was used, in words
+    sources: tuple[str, ...] = ()  # which data was used, in words; results of before have none
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyResult(StudyHeader):
+    """All findings about one paper."""
+
+    findings: tuple[Finding, ...]
 
     @property
     def verdict(self) -> PaperVerdict:
@@ -95,23 +101,6 @@ class StudyResult:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Stored:
-    """What a file holds beside findings: the types that its fields must have."""
-
-    study: str
-    title: str
-    paper: str
-    gap: str
-    scale: str
-    seeds: int
-    base_seed: int
-    models: tuple[str, ...]
-    reused: int
-    provenance: Provenance
-    sources: tuple[str, ...] = ()  # results of before have none
-
-
 def result_from_json(data: object) -> StudyResult:
     """Return the result that `to_json` wrote.
 
@@ -119,11 +108,11 @@ def result_from_json(data: object) -> StudyResult:
         InputError: something is missing or of the wrong kind.
     """
     try:
-        stored: _Stored = decode(_Stored, data)
+        header: StudyHeader = decode(StudyHeader, data)
         listed = data.get("findings") if isinstance(data, dict) else None
         numbered = enumerate(decode(Sequence[Any], listed, "findings"))
         return StudyResult(
-            **{f.name: getattr(stored, f.name) for f in fields(_Stored)},
+            **{f.name: getattr(header, f.name) for f in fields(StudyHeader)},
             findings=tuple(_finding_from_json(one, f"findings[{k}]") for k, one in numbered),
         )
     except InputError as error:

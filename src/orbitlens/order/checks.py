@@ -5,8 +5,9 @@ with the reason. Changes are relative to the size of what changes, and are compa
 batch, so that a mask that works leaves exactly nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -17,7 +18,6 @@ from orbitlens.order.permutations import shuffles
 from orbitlens.order.subject import Cell, Subject, run, run_plain
 
 STILL = 2e-5  # relative change up to which an output counts as unmoved (float32 rounding)
-REACHED = 2e-6  # a prediction that does not see a token does not move at all, but for rounding
 INVARIANT = 1e-4  # relative change under permutations up to which a model counts as order-blind
 N_PROBED = 2  # inputs that probes use
 N_SHUFFLES = 2
@@ -129,15 +129,16 @@ def _native(subject: Subject, items: Tensor) -> list[Check]:
 def _mask_checks(
     subject: Subject, items: Tensor, cell: Cell, generator: torch.Generator
 ) -> list[Check]:
-    """Change an item; look at the outputs of the items before it, and at the prediction.
+    """Change an item and look at the outputs before it; change all, and look at the prediction.
 
     All changed inputs run in one batch with the unchanged ones, so that a mask that works leaves
-    exactly nothing.
+    exactly nothing. A single item may move the prediction of a sound model by no more than rounding
+    (1.6e-5 was seen), all of them together do not.
     """
     movable = subject.movable(items.shape[1])
-    early = _earliest_seen(subject, items.shape[1], cell)
     places = sorted({movable[max(1, len(movable) // 2)], movable[-1]})
-    changed = [_changed(subject, items, place, generator) for place in (*places, early)]
+    changes = [*([place] for place in places), movable]
+    changed = [_changed(subject, items, change, generator) for change in changes]
     output = run(subject, torch.cat([items, *changed]), cell, hidden=True)
     states = output.hidden[-1].split(len(items))
     predictions = output.prediction.split(len(items))
@@ -145,8 +146,7 @@ def _mask_checks(
         relative(states[0][:, :place], state[:, :place])
         for place, state in zip(places, states[1:], strict=False)
     ]
-    moves = [relative(predictions[0], prediction) for prediction in predictions[1:]]
-    return [_future(cell, before), _reach(cell, max(moves))]
+    return [_future(cell, before), _reach(cell, relative(predictions[0], predictions[-1]))]
 
 
 def _future(cell: Cell, values: list[float]) -> Check:
@@ -160,10 +160,10 @@ def _future(cell: Cell, values: list[float]) -> Check:
 
 def _reach(cell: Cell, value: float) -> Check:
     return _moves(
-        f"{cell.value}: a changed token moves the prediction",
+        f"{cell.value}: other tokens move the prediction",
         value,
-        REACHED,
-        "The prediction does not see earlier tokens at all, so it could not depend on their order. "
+        STILL,
+        "The prediction does not see other tokens at all, so it could not depend on their order. "
         "Constant position ids without an explicit 4-D mask do this in transformers 5: they are "
         "taken for packed sequences, and each token sees itself alone.",
     )
@@ -208,14 +208,16 @@ def _invariance(subject: Subject, items: Tensor, generator: torch.Generator) -> 
 # --- changed inputs --------------------------------------------------------------------------
 
 
-def _changed(subject: Subject, items: Tensor, place: int, generator: torch.Generator) -> Tensor:
-    """Return the inputs with one item replaced by another one."""
+def _changed(
+    subject: Subject, items: Tensor, places: Sequence[int], generator: torch.Generator
+) -> Tensor:
+    """Return the inputs with the items at some places replaced by other ones."""
     changed = items.clone()
     if subject.feed.kind is Kind.IMAGE:
-        changed[:, place] = 1.0 - 2.0 * changed[:, place]
+        changed[:, list(places)] = 1.0 - 2.0 * changed[:, list(places)]
         return changed
     seen = items.unique()
-    for row in changed:
+    for row, place in product(changed, places):
         others = seen[seen != row[place]]
         if not len(others):  # a single token everywhere: any other will do
             n_vocabulary = int(subject.model.config.vocab_size)
@@ -223,15 +225,3 @@ def _changed(subject: Subject, items: Tensor, place: int, generator: torch.Gener
             continue
         row[place] = others[int(torch.randint(len(others), (1,), generator=generator))]
     return changed
-
-
-def _earliest_seen(subject: Subject, n_items: int, cell: Cell) -> int:
-    """Return the first movable item that the query can see through windows layer by layer."""
-    movable = subject.movable(n_items)
-    config = subject.model.config
-    window = getattr(config, "sliding_window", None) or getattr(config, "window_size", None)
-    if not cell.causal or not isinstance(window, int):
-        return movable[0]
-    n_layers = int(getattr(config, "num_hidden_layers", 1))
-    reached = n_items - 1 - n_layers * (window - 1)
-    return next((place for place in movable if place >= reached), movable[-1])

@@ -28,9 +28,10 @@ DEFINITIONS = {
         "not of what happens to tokens.",
     ),
     "certificate": (
-        "Certificates T1 to T5",
-        "Theorems on the flow of one head repeated at every depth. One that holds is proved for "
-        "these weights; one that does not hold says which hypothesis fails.",
+        "Certificates",
+        "Theorems on the flow of one head alone repeated at every depth: N1c, N2 and N4 where "
+        "tokens are normalised, T1 to T5 where they are not. One that holds is proved for these "
+        "weights; one that does not hold says which hypothesis fails.",
     ),
     "change": (
         "ΔS and ln change",

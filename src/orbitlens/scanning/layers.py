@@ -4,9 +4,8 @@ Enters: an `AttentionLayer`. Leaves: a `LayerScan`. One head is in memory at a t
 """
 
 import torch
-from torch import Tensor
 
-from orbitlens._types import Covariance
+from orbitlens._types import ComplexSpectrum, Covariance
 from orbitlens.errors import InputError
 from orbitlens.heads.head import Head
 from orbitlens.heads.layers import AttentionLayer
@@ -19,9 +18,16 @@ from orbitlens.scanning.scan_result import (
     RotaryReading,
     reading_of,
 )
-from orbitlens.theory.eigenpairs import Growth
+from orbitlens.theory.certificates import Certificate
+from orbitlens.theory.eigenpairs import Growth, Matrix
 from orbitlens.theory.maps import HeadMaps
-from orbitlens.theory.plain import head_certificates, layer_certificates, speed_bound
+from orbitlens.theory.normalised import (
+    ValueFlow,
+    head_spread,
+    normalised_head_certificates,
+    normalised_layer_certificates,
+)
+from orbitlens.theory.plain import head_certificates, is_raw, layer_certificates, speed_bound
 from orbitlens.theory.positional import frequency_energy, maps_in_context, rotary_effect
 from orbitlens.theory.rates import LayerDrift, head_rates, predicted_log_change
 from orbitlens.theory.spectrum import eigenvalues
@@ -44,6 +50,7 @@ class _LayerSums:
         self.values = torch.zeros(d, d, dtype=torch.float64, device=layer.device) if whole else None
         self.inner = self.norms = self.trace = self.speed = self.size = 0.0
         self.shift = layer.b_o.clone()
+        self.spreads: list[float | None] = []
         self.options = options
 
     def add(self, head: Head, maps: HeadMaps) -> None:
@@ -60,8 +67,29 @@ class _LayerSums:
         self.speed += speed_bound(maps)
         self.size += (maps.out.norm() * maps.value.norm()).item()
         self.shift += head.value_shift
+        self.spreads.append(head_spread(head, maps))
 
-    def growth(self) -> Growth:
+    def certificates(self, head: Head, spectrum: ComplexSpectrum | None) -> tuple[Certificate, ...]:
+        """Return what is proved of all heads at once, `head` one of them, in the model's flow."""
+        if is_raw(head):
+            return layer_certificates(
+                [head], speed_limit=self.speed, growth=self._growth(), drift=self.shift
+            )
+        flow = ValueFlow(
+            by="all heads of the layer",
+            head=head,
+            still=not bool(self.shift.any()),
+            spectrum=spectrum,
+            matrix=self._summed_values,
+            has_kernel=False,
+        )
+        return normalised_layer_certificates(flow, self.spreads)
+
+    def _summed_values(self) -> tuple[Matrix, float]:
+        assert self.values is not None  # asked for where there is a spectrum of it
+        return self.values.cpu().numpy(), self.size
+
+    def _growth(self) -> Growth:
         """Return what is certain of the summed value maps' abscissa: else its mean bounds it."""
         if self.values is not None:
             return Growth.of(self.values.cpu().numpy(), self.size)
@@ -99,11 +127,12 @@ def scan_layer(layer: AttentionLayer, options: ScanOptions) -> LayerScan:
     def scan_one(head: Head) -> HeadScan:  # a function, so that no head outlives its turn
         maps = HeadMaps.of(head)
         sums.add(head, maps)
-        return _scan_head(head, maps, options.context, sums.covariance)
+        return _scan_head(head, maps, sums)
 
     heads = [scan_one(head) for head in layer]
     rates = sums.drift.rates(exact=options.exact)
-    abscissa, radius, copying = _value_sum_spectrum(sums.values)
+    spectrum = None if sums.values is None else eigenvalues(sums.values)
+    abscissa, radius, copying = _extremes(spectrum, sums.trace)
     log_change = None
     if sums.covariance is not None:
         log_change = predicted_log_change(layer, sums.covariance)
@@ -121,9 +150,7 @@ def scan_layer(layer: AttentionLayer, options: ScanOptions) -> LayerScan:
         data_aware=_summed(sums.data_drift, options),
         predicted_log_change=log_change,
         on_text=None,
-        certificates=layer_certificates(
-            [layer.head(0)], speed_limit=sums.speed, growth=sums.growth(), drift=sums.shift
-        ),
+        certificates=sums.certificates(layer.head(0), spectrum),
         heads=tuple(heads),
     )
 
@@ -132,23 +159,22 @@ def _summed(drift: LayerDrift | None, options: ScanOptions) -> Reading | None:
     return None if drift is None else Reading(**reading_of(drift.rates(exact=options.exact)))
 
 
-def _value_sum_spectrum(values: Tensor | None) -> tuple[float | None, float | None, float | None]:
-    """Return abscissa, radius and copying score of the sum of value maps, where it was kept."""
-    if values is None:
+def _extremes(
+    spectrum: ComplexSpectrum | None, trace: float
+) -> tuple[float | None, float | None, float | None]:
+    """Return abscissa, radius and copying score of a sum of value maps, where it was kept."""
+    if spectrum is None:
         return None, None, None
-    spectrum = eigenvalues(values)
     total = spectrum.abs().sum().item()
-    copying = values.trace().item() / total if total > 0 else 0.0
+    copying = trace / total if total > 0 else 0.0
     return spectrum.real.max().item(), spectrum.abs().max().item(), copying
 
 
-def _scan_head(
-    head: Head, maps: HeadMaps, context: int | None, covariance: Covariance | None
-) -> HeadScan:
+def _scan_head(head: Head, maps: HeadMaps, sums: _LayerSums) -> HeadScan:
     sigmas = head.d_model * maps.alignment
     data_aware = None
-    if covariance is not None:
-        data_aware = Reading(**reading_of(head_rates(maps, covariance)))
+    if sums.covariance is not None:
+        data_aware = Reading(**reading_of(head_rates(maps, sums.covariance)))
     return HeadScan(
         head=head.index,
         **reading_of(head_rates(maps)),
@@ -163,10 +189,12 @@ def _scan_head(
         ov_speed_limit=maps.speed_limit,
         qk_symmetry=maps.score_symmetry,
         qk_norm=maps.score_norm,
-        rotary=_rotary_reading(head, context),
+        rotary=_rotary_reading(head, sums.options.context),
         data_aware=data_aware,
         on_text=None,
-        certificates=head_certificates(head, maps),
+        certificates=head_certificates(head, maps)
+        if is_raw(head)
+        else normalised_head_certificates(head, maps, sums.spreads[-1]),
     )
 
 

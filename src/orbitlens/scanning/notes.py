@@ -41,8 +41,8 @@ def _stack_flags(stack: Stack, options: ScanOptions) -> list[str]:
     windows = sorted({layer.window for layer in stack.layers if layer.window is not None})
     notes = {
         "tokens are normalised in front of attention: the norm's gain is folded into the maps; "
-        "rates and T1 to T5 speak of the flow of these maps without the norm": stack.norm
-        is not None,
+        "rates speak of the flow of these maps without the norm, certificates of that with "
+        "it": stack.norm is not None,
         "queries and keys are normalised: score maps are taken at their typical length, exact in "
         "direction and approximate in size": stack.qk_norm is not None,
         f"scores pass a soft cap of {stack.softcap}: the score map is its slope at small "

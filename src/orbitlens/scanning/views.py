@@ -14,7 +14,7 @@ WIDEST = 32  # heads in a row of a map with numbers
 
 
 def head_rows(scan: Scan) -> Iterator[dict[str, object]]:
-    """Yield one row a head: its place and its readings; T1 to T5 say which theorems hold."""
+    """Yield one row a head: its place and its readings; T1 ... N4 say which theorems hold."""
     for layer, head in scan.heads():
         yield {
             "stack": layer.stack,

@@ -5,7 +5,7 @@ narrower; colour is the console's business.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -15,10 +15,11 @@ from orbitlens.scanning.scan_result import HeadScan, LayerScan, Orientation, Sca
 from orbitlens.scanning.words import CLEAR, EFFECT_WORDS, effect_kind, scan_sentences
 from orbitlens.terminal.colours import ABOVE, BELOW, NEITHER, sign_style
 from orbitlens.terminal.fitted_table import Column, FittedTable, text_column, view_width
-from orbitlens.theory.certificates import THEOREMS, Certificate
+from orbitlens.theory.certificates import NORMALISED, THEOREMS, Certificate, rounded_down
 
 STRONG = 0.2  # expansion index beyond which a cell of the map is drawn full
 STRONG_CHANGE = 0.05  # of ln(1 - C)
+PROVABLE = THEOREMS | NORMALISED
 MOST_HEADS = 16  # that a table shows one by one
 STYLES = {Orientation.ALIGNED: ABOVE, Orientation.OPPOSED: BELOW, Orientation.NEUTRAL: NEITHER}
 SYMBOLS = {Orientation.ALIGNED: "▲△", Orientation.OPPOSED: "▼▽", Orientation.NEUTRAL: "··"}
@@ -217,33 +218,50 @@ def _effect_table(scan: Scan) -> FittedTable:
 
 
 def _certificate_table(scan: Scan) -> FittedTable:
-    heads = [head for _, head in scan.heads()]
-    rows = []
-    for position, (name, theorem) in enumerate(THEOREMS.items()):
-        certificates = [head.certificates[position] for head in heads]
-        held = sum(certificate.holds for certificate in certificates)
-        text = theorem.statement if held else _commonest_failure(certificates)
-        mask = theorem.survives_mask.split(";")[0]
-        survives = "survives" if theorem.survives_rotary else "voids it"
-        rows.append([name, f"{held}/{len(heads)}", text, mask, survives])
+    """Return the theorems that hold of some head or layer; then what the others lack first."""
+    heads = [c for _, head in scan.heads() for c in head.certificates]
+    layers = [c for layer in scan.layers for c in layer.certificates]
+    rows, lacking = [], []
+    for name in dict.fromkeys(certificate.name for certificate in heads):
+        own, summed = ([c for c in group if c.name == name] for group in (heads, layers))
+        margins = [c.margin for c in (*own, *summed) if c.holds]
+        if margins:
+            said = PROVABLE[name].statement
+            rows.append([name, _held(own), _held(summed), said, _range(margins)])
+        else:
+            lacking.append(f"{name} ({_commonest_failure(own)})")
+    if lacking:
+        rows.append(["not", "", "", f"what is missing first: {', '.join(lacking)}", ""])
     columns = [
         text_column("proved", wraps=False),
         Column("heads"),
-        text_column("what it says, or what is missing first"),
-        text_column("mask", wraps=False),
-        text_column("rotary", wraps=False),
+        Column("layers"),
+        text_column("what it says"),
+        text_column("margin", wraps=False),
     ]
-    return FittedTable(columns, rows, full=True)
+    return FittedTable(columns, rows, _certificate_title(heads), full=True)
 
 
-def _commonest_failure(certificates: list[Certificate]) -> str:
+def _certificate_title(certificates: Sequence[Certificate]) -> str:
+    seen = "normalised tokens" if any(c.name in NORMALISED for c in certificates) else "tokens"
+    return f"{seen} in the flow of one head alone, or of all heads of a layer; no MLPs"
+
+
+def _held(certificates: Sequence[Certificate]) -> str:
+    return f"{sum(c.holds for c in certificates)}/{len(certificates)}" if certificates else ""
+
+
+def _range(margins: Sequence[float]) -> str:
+    ends = dict.fromkeys(rounded_down(end) for end in (min(margins), max(margins)))
+    return " to ".join(ends)
+
+
+def _commonest_failure(certificates: Sequence[Certificate]) -> str:
     failures = Counter(
-        hypothesis.name
+        next(hypothesis.name for hypothesis in certificate.hypotheses if not hypothesis.holds)
         for certificate in certificates
-        for hypothesis in certificate.hypotheses
-        if not hypothesis.holds
     )
-    return "not shown: " + failures.most_common(1)[0][0]
+    return failures.most_common(1)[0][0]
 
 
 def _notes(flags: tuple[str, ...]) -> FittedTable:
@@ -273,7 +291,8 @@ def head_view(layer: LayerScan, head: HeadScan) -> Iterator[RenderableType]:
     rows = list(_head_rows(head))
     for certificate in head.certificates:
         holds = "holds" if certificate.holds else "no"
-        rows.append((f"{certificate.name} {holds}", certificate.why))
+        margin = f"; margin {rounded_down(certificate.margin)}" if certificate.holds else ""
+        rows.append((f"{certificate.name} {holds}", certificate.why + margin))
     yield FittedTable([text_column(wraps=False), text_column()], rows, header=False, full=True)
 
 

@@ -63,7 +63,7 @@ NORMALISED: dict[str, Theorem] = {
         heads="all",
     ),
     "N1c": Theorem(
-        statement="tokens on one side of a hyperplane gather in V's leading direction",
+        statement="tokens on one side of a hyperplane converge to V's leading direction",
         survives_rotary=True,
         survives_mask="any",
         heads="one",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from orbitlens.theory.eigenpairs import (
     Eigenpair,
@@ -71,12 +72,17 @@ class Leading:
         return self.pair.vector.real
 
     @cached_property
+    def others(self) -> NDArray[np.complex128]:
+        """The other eigenvalues, as computed."""
+        return np.linalg.eigvals(self.rest).astype(np.complex128)
+
+    @cached_property
     def in_time(self) -> Lag | None:
         """Half the gap in real parts, with a metric in which e^(Nt) falls behind e^(value t) by it.
 
         None unless every other eigenvalue has a smaller real part, whatever rounding did.
         """
-        real = np.linalg.eigvals(self.rest).real
+        real = self.others.real
         rate = (self.value - float(real.max())) / 2 if len(real) else 1.0
         if rate <= 0:
             return None
@@ -90,7 +96,7 @@ class Leading:
 
         None unless the value is positive and every other eigenvalue smaller in modulus.
         """
-        sizes = np.abs(np.linalg.eigvals(self.rest))
+        sizes = np.abs(self.others)
         largest = float(sizes.max()) if len(sizes) else 0.0
         if self.value <= 2 * self.error or largest >= self.value:
             return None

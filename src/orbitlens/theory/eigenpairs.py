@@ -134,7 +134,8 @@ def _smallest_singular(matrix: NDArray[np.complex128] | Matrix) -> float:
     if len(matrix) == 0:
         return float("inf")
     try:
-        size = float(np.linalg.norm(np.linalg.inv(matrix)))
+        with np.errstate(over="ignore"):  # an infinite inverse is that of a singular matrix
+            size = float(np.linalg.norm(np.linalg.inv(matrix)))
     except np.linalg.LinAlgError:
         return 0.0
     return 1 / size if 0 < size < float("inf") else 0.0

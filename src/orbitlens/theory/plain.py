@@ -49,6 +49,14 @@ def layer_certificates(
     return leader_certificate(heads, growth), speed_certificate(heads, speed_limit, drift)
 
 
+def is_raw(head: Head) -> bool:
+    """Whether tokens are normalised neither in front of attention nor behind it.
+
+    T1 to T5 speak of such a stream; of others N1c, N2 and N4 do (`orbitlens.theory.normalised`).
+    """
+    return head.norm is None and not head.post_norm
+
+
 def value_matrix(maps: HeadMaps) -> tuple[Matrix, float, bool]:
     """Return a small matrix with V's eigenvalues, the size of its parts, and if V has a kernel.
 

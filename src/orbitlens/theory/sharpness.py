@@ -13,7 +13,9 @@ import torch
 from orbitlens.families.architecture import Position, QKNormScope
 from orbitlens.heads.head import Head, QKNorm
 from orbitlens.heads.rotary import resolve_rotary
-from orbitlens.theory.maps import HeadMaps
+from orbitlens.theory.eigenpairs import EPS
+from orbitlens.theory.maps import HeadMaps, matrix_root
+from orbitlens.theory.spectrum import symmetric_eigenvalues
 
 UNBOUNDED = {Position.T5_BIAS, Position.DISENTANGLED}  # a head does not know these biases
 SAFE = 1 + 1e-12  # norms are rounded
@@ -81,7 +83,7 @@ def _bounded(
     if norm is not None:
         gain, shift = getattr(norm, f"{role}_gain"), getattr(norm, f"{role}_shift")
         return root * gain.abs().max().item() + (_size(shift) if with_bias else 0.0)
-    bound = length * torch.linalg.matrix_norm(weight, 2).item()
+    bound = length * _largest_singular(weight)
     bound += _size(bias) if with_bias else 0.0
     return bound if head.clip is None else min(bound, head.clip * root)
 
@@ -92,10 +94,19 @@ def _stretch(head: Head, n_tokens: int) -> float:
     return max(1.0, resolve_rotary(head.rotary, n_tokens).factor ** 2)
 
 
+def _largest_singular(weight: torch.Tensor) -> float:
+    """Return |weight|_2, rounded up by what a Gram matrix may have lost of its square."""
+    gram = weight.T @ weight
+    lost = 10 * max(weight.shape) * EPS * gram.trace().item()
+    return math.sqrt(max(symmetric_eigenvalues(gram)[-1].item(), 0.0) + lost)
+
+
 def _norm(maps: HeadMaps) -> float:
-    """Return |W|_2 by way of the narrow factors."""
-    left, right = torch.linalg.qr(maps.left)[1], torch.linalg.qr(maps.right)[1]
-    return torch.linalg.matrix_norm(left @ right.T, 2).item()
+    """Return |W|_2 by way of the Gram matrices of its factors, rounded up likewise."""
+    half = matrix_root(maps.right_right)
+    largest = symmetric_eigenvalues(half.T @ maps.left_left @ half)[-1].item()
+    square = maps.left_left.trace().item() * maps.right_right.trace().item()
+    return math.sqrt(max(largest, 0.0) + 10 * max(maps.left.shape) * EPS * square)
 
 
 def _size(vector: torch.Tensor) -> float:

@@ -21,14 +21,13 @@ if TYPE_CHECKING:
     import pandas
 
 
-# What happens in front of a point, in blocks of three points (pre-norm) and of five (post-norm).
+# What happens between two points of a block; where norms stand in the stream there are more.
 STEPS = {
-    ("attention", 3): "attention",
-    ("after", 3): "mlp",
-    ("attention", 5): "attention",
-    ("normed", 5): "norm",
-    ("unnormed", 5): "mlp",
-    ("after", 5): "norm",
+    ("before", "attention"): "attention",
+    ("attention", "after"): "mlp",
+    ("attention", "normed"): "norm",
+    ("normed", "unnormed"): "mlp",
+    ("unnormed", "after"): "norm",
 }
 DEFAULT_CLOSURE = "three-points"  # for directions, the one that "predicted" means
 
@@ -131,7 +130,7 @@ class DirectionTrace:
     def steps(self) -> tuple[tuple[str, DirectionPoint, DirectionPoint], ...]:
         """What happens between the points, in order: "attention", "mlp" or "norm"."""
         return tuple(
-            (STEPS[after.name, len(self.points)], before, after)
+            (STEPS[before.name, after.name], before, after)
             for before, after in pairwise(self.points)
         )
 
