@@ -1,0 +1,2 @@
+"""placeholder"""
+import sys
