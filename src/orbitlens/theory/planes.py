@@ -126,9 +126,9 @@ def marks(found: Energies, pairing: Pairing, width: int) -> Marks:
     diagonal, _ = _detrended(found.crossed.diagonal(dim1=1, dim2=2), first, second)
     return Marks(
         trend=gain_total + gain_imbalance,
-        alike=_nats(_pair_score(total, first, second)),
-        balance=_nats(-_pair_score(imbalance, first, second)),
-        crossed=_nats(_pair_score(diagonal, first, second))
+        alike=_pair_nats(total, first, second),
+        balance=_pair_nats(imbalance, first, second, opposite=True),
+        crossed=_pair_nats(diagonal, first, second)
         + _nats(_crossed_score(found.crossed, first, second)),
     )
 
@@ -156,15 +156,38 @@ def _detrended(
     return rest, max(0.0, gain - 0.5 * n_terms * math.log(d_head))
 
 
+def _pair_nats(
+    values: Float[Tensor, "any d_head"],
+    first: Int[Tensor, " pair"],
+    second: Int[Tensor, " pair"],
+    *,
+    opposite: bool = False,
+) -> float:
+    """Return the evidence that members of planes are alike, or opposite.
+
+    What all heads have in common counts once, not once a head; what each has of its own is
+    independent of the others'.
+    """
+    sign = -1.0 if opposite else 1.0
+    common = values.mean(dim=0, keepdim=True)
+    shared = sign * _pair_score(common, first, second, len(first))
+    if len(values) == 1:
+        return _nats(shared)
+    own = sign * _pair_score(values - common, first, second, (len(values) - 1) * len(first))
+    return _nats(shared) + _nats(own)
+
+
 def _pair_score(
-    values: Float[Tensor, "any d_head"], first: Int[Tensor, " pair"], second: Int[Tensor, " pair"]
+    values: Float[Tensor, "any d_head"],
+    first: Int[Tensor, " pair"],
+    second: Int[Tensor, " pair"],
+    n_pairs: int,
 ) -> float:
     """Return how correlated the members of planes are, in standard deviations of chance."""
     a, b = values[:, first], values[:, second]
     size = float(a.square().sum() + b.square().sum())
     r = 2 * float((a * b).sum()) / max(size, SMALLEST) + 1 / (2 * len(first) - 1)
-    n_effective = max(a.numel() - 3, 1)
-    return math.atanh(max(-HIGHEST, min(HIGHEST, r))) * math.sqrt(n_effective)
+    return math.atanh(max(-HIGHEST, min(HIGHEST, r))) * math.sqrt(max(n_pairs - 3, 0))
 
 
 def _crossed_score(
