@@ -1,6 +1,6 @@
 """Small models of every kind of position encoding, drawn and trained by their number.
 
-Enters: a stream ("choose" or "judge"), a number, texts. Leaves: a folder in Hugging Face layout with
+Enters: a stream ("choose" or "judge"), a number, texts. Leaves: a folder in Hugging Face layout,
 `truth.json` beside the weights: what was drawn, and which coordinates each layer's encoding turns.
 A model is a function of its stream and number; what is there already is not trained again.
 """
@@ -71,7 +71,7 @@ class Drawn:
 
 def draw(stream: str, number: int) -> Drawn:
     """Return what a number of a stream stands for."""
-    chance = random.Random(f"{stream}/{number}")  # noqa: S311 - no secret
+    chance = random.Random(f"{stream}/{number}")
     kind = chance.choices(list(KINDS), list(KINDS.values()))[0]
     width, heads = chance.choice(SHAPES)
     layers = chance.choice((3, 4))
@@ -98,7 +98,7 @@ def draw(stream: str, number: int) -> Drawn:
     )
 
 
-def build(drawn: Drawn, n_vocabulary: int) -> Any:  # noqa: ANN401 - a model of transformers
+def build(drawn: Drawn, n_vocabulary: int) -> Any:
     """Return the untrained model."""
     with seeded(drawn.seed):
         if drawn.kind.startswith("orbit-"):
@@ -128,7 +128,7 @@ def _orbit(drawn: Drawn, n_vocabulary: int) -> OrbitConfig:
     )
 
 
-def _config(drawn: Drawn, n_vocabulary: int) -> Any:  # noqa: ANN401 - a config of transformers
+def _config(drawn: Drawn, n_vocabulary: int) -> Any:
     d_head = drawn.width // drawn.heads
     sizes: dict[str, Any] = {
         "vocab_size": n_vocabulary,
@@ -174,7 +174,7 @@ def _config(drawn: Drawn, n_vocabulary: int) -> Any:  # noqa: ANN401 - a config 
     return builders[drawn.kind](**sizes)
 
 
-def _gpt(drawn: Drawn, builder: Any, n_vocabulary: int, **more: Any) -> Any:  # noqa: ANN401
+def _gpt(drawn: Drawn, builder: Any, n_vocabulary: int, **more: Any) -> Any:
     return builder(
         vocab_size=n_vocabulary,
         n_embd=drawn.width,
@@ -243,9 +243,12 @@ def train_one(stream: str, number: int, texts: list[Path], runs: Path) -> Path:
     return folder
 
 
-def _fit(model: Any, drawn: Drawn, task: TextTask, kept: dict[str, Tensor]) -> Tensor:  # noqa: ANN401
+def _fit(model: Any, drawn: Drawn, task: TextTask, kept: dict[str, Tensor]) -> Tensor:
     groups = [
-        {"params": [p for p in model.parameters() if p.ndim > 1], "weight_decay": drawn.weight_decay},
+        {
+            "params": [p for p in model.parameters() if p.ndim > 1],
+            "weight_decay": drawn.weight_decay,
+        },
         {"params": [p for p in model.parameters() if p.ndim <= 1], "weight_decay": 0.0},
     ]
     optimizer = torch.optim.AdamW(groups, lr=drawn.lr, betas=(0.9, 0.98), fused=True)
@@ -265,7 +268,7 @@ def _fit(model: Any, drawn: Drawn, task: TextTask, kept: dict[str, Tensor]) -> T
     return fit(loss_at, optimizer, steps=drawn.steps, schedule=rate, clip=1.0, after=after)
 
 
-def keep(model: Any, step: int, kept: dict[str, Tensor]) -> None:  # noqa: ANN401
+def keep(model: Any, step: int, kept: dict[str, Tensor]) -> None:
     """Add the attention weights and norms of a step, in half precision."""
     for name, value in model.state_dict().items():
         if "embed" not in name and "mlp" not in name and "lm_head" not in name:

@@ -97,9 +97,7 @@ def _layers(
     model: Model, options: PositionsOptions, progress: Progress | None
 ) -> tuple[tuple[LayerPositions, ...], tuple[str, ...]]:
     places = [
-        (stack, index)
-        for stack in model.architecture.stacks
-        for index in range(stack.n_layers)
+        (stack, index) for stack in model.architecture.stacks for index in range(stack.n_layers)
     ]
     found, flags = [], []
     for number, (stack, index) in enumerate(places):
@@ -111,9 +109,7 @@ def _layers(
             flags.append(f"the {stack.name} was not read: {refusal}")
             continue
         found.append(
-            layer_evidence(
-                scores, stack.name, index, shuffles=options.shuffles, seed=options.seed
-            )
+            layer_evidence(scores, stack.name, index, shuffles=options.shuffles, seed=options.seed)
         )
         if progress is not None:
             progress(number + 1, len(places))
@@ -192,9 +188,7 @@ def _changes(
     first = stack.layers[rotated[0]].rotary
     assert first is not None
     other = OTHER[first.pairing]
-    tried.append(
-        Change(name=f"{other.value} in all layers", pairing=dict.fromkeys(rotated, other))
-    )
+    tried.append(Change(name=f"{other.value} in all layers", pairing=dict.fromkeys(rotated, other)))
     tried.append(Change(name="no rotation at all", pairing={}, unrotated=tuple(rotated)))
     bases = {layer.rotary.base for layer in stack.layers if layer.rotary is not None}
     if len(bases) == 1:

@@ -1,8 +1,8 @@
 """Weights of a layer -> what they say of its rotation, and when they say enough.
 
-Enters: queries and keys of every layer. Leaves: a `LayerPositions` each. Hypotheses are all pairings
-and shares of a head; evidence is in nats against no rotation (`theory/planes.py`). Layers of a model
-are mostly alike, so a layer that says little by itself is held against what the others say.
+Enters: queries and keys of every layer. Leaves: a `LayerPositions` each. Hypotheses are pairings
+and shares of a head; evidence is in nats against no rotation (`theory/planes.py`). Layers of one
+model are mostly alike, so a layer that says little is held against what the others say.
 """
 
 from collections import Counter
@@ -134,9 +134,7 @@ def layer_evidence(
 def weigh(seen: Energies, configured: Rotated | None) -> Weighed:
     """Return the marks of all rotations, that of the config among them."""
     sizes = set(widths(seen.d_head)) | ({configured.width} if configured else set())
-    return {
-        (pairing, width): marks(seen, pairing, width) for pairing in Pairing for width in sizes
-    }
+    return {(pairing, width): marks(seen, pairing, width) for pairing in Pairing for width in sizes}
 
 
 def _p_value(
@@ -173,9 +171,7 @@ def _shuffled(seen: Energies, generator: torch.Generator) -> Energies:
 def readings(layers: Sequence[LayerEvidence]) -> tuple[LayerPositions, ...]:
     """Return what each layer says, by itself and in the company of the others."""
     alone = [_decided(layer, None) for layer in layers]
-    return tuple(
-        _decided(layer, _company(alone, number)) for number, layer in enumerate(layers)
-    )
+    return tuple(_decided(layer, _company(alone, number)) for number, layer in enumerate(layers))
 
 
 def _company(alone: Sequence[LayerPositions], number: int) -> Rotated | None:

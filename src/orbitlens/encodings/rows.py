@@ -6,9 +6,8 @@ right coordinates together. Applying it to a running module tests a conversion; 
 file repairs one.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -17,7 +16,7 @@ from torch import Tensor
 from orbitlens.checkpoint.live import LiveSource
 from orbitlens.checkpoint.opened import Checkpoint
 from orbitlens.errors import InputError
-from orbitlens.families.architecture import LatentSpec, Pairing, Stack
+from orbitlens.families.architecture import Pairing, Stack
 
 Order = Int[Tensor, " row"]
 
@@ -90,7 +89,7 @@ def _fused(stack: Stack, layer: int, queries: Order, keys: Order) -> Order:
 
 
 def reordered(value: Tensor, order: Order) -> Tensor:
-    """Return a tensor with its rows in an order; a gain shared by all heads takes its first part."""
+    """Return a tensor with its rows in an order; a gain that heads share takes the first part."""
     return value[order[: len(value)]]
 
 

@@ -6,7 +6,6 @@ from orbitlens.encodings.evidence import Found, LayerPositions
 from orbitlens.encodings.positions_result import Positions, Repair
 from orbitlens.encodings.tables import TableReading
 from orbitlens.encodings.trial import AS_LOADED, Trial
-from orbitlens.families.architecture import Position
 
 
 def summary_sentences(result: Positions) -> Iterator[str]:
@@ -64,7 +63,8 @@ def _disagreement(wrong: Sequence[LayerPositions], configured: object, rotated: 
     same = [each for each in wrong if each.configured == configured and each.rotated == rotated]
     says = "no rotation" if configured is None else f"{configured} coordinates"
     found = "no rotation" if rotated is None else f"{rotated} coordinates"
-    return f"{layers_named(same, None)} was trained with {found}, the config has {says}"
+    verb = "was" if len(same) == 1 else "were"
+    return f"{layers_named(same, None)} {verb} trained with {found}, the config has {says}"
 
 
 def layers_named(layers: Sequence[LayerPositions], n_all: int | None) -> str:
@@ -89,9 +89,7 @@ def ranges(numbers: Sequence[int]) -> str:
             runs[-1].append(number)
         else:
             runs.append([number])
-    return ", ".join(
-        str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs
-    )
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs)
 
 
 def loss_sentence(result: Positions) -> str:
@@ -105,8 +103,11 @@ def loss_sentence(result: Positions) -> str:
     better = [trial for trial in measured if trial.is_better]
     if better:
         best = min(better, key=_loss)
-        return f"Running it shows it: as loaded {loaded.loss:.2f} nats a token, {best.name} {best.loss:.2f}."
-    others = [trial for trial in measured[1:]]
+        return (
+            f"Running it shows it: as loaded {loaded.loss:.2f} nats a token, {best.name} "
+            f"{best.loss:.2f}."
+        )
+    others = measured[1:]
     if not others:
         return f"As loaded it loses {loaded.loss:.2f} nats a token."
     best = min(others, key=_loss)
@@ -129,15 +130,25 @@ def repair_sentences(repair: Repair) -> Iterator[str]:
     if repair.by_rows:
         done = f" It was written to {repair.written_to}." if repair.written_to else ""
         yield (
-            f"To repair it, put the rows of W_Q and W_K of every head in layers "
-            f"{ranges(repair.by_rows)} in the order {_short(repair.order)}.{done}"
+            f"To repair it, put the rows of W_Q and W_K of every head in {_layers(repair.by_rows)} "
+            f"in the order {_short(repair.order)}.{done}"
         )
     if repair.unrotated:
-        yield f"Layers {ranges(repair.unrotated)} should not be rotated: no order of rows does that."
+        yield (
+            f"By their weights, {_layers(repair.unrotated)} should not be rotated; no order of "
+            "rows does that, the config must say it."
+        )
     if repair.rotated:
-        yield f"Layers {ranges(repair.rotated)} should be rotated, and the config leaves them out."
+        yield (
+            f"By their weights, {_layers(repair.rotated)} should be rotated, and the config leaves "
+            "them out."
+        )
     if repair.base is not None:
         yield f"A base of {repair.base:g} fits better than the config's: set rope_theta to it."
+
+
+def _layers(numbers: Sequence[int]) -> str:
+    return f"{'layer' if len(numbers) == 1 else 'layers'} {ranges(numbers)}"
 
 
 def _short(order: Sequence[int]) -> str:
@@ -149,7 +160,10 @@ def table_sentences(table: TableReading) -> Iterator[str]:
     """Yield what a table of absolute positions looks like."""
     like = f"a row and the next have a cosine of {table.neighbours:.2f}"
     if table.trained is None:
-        yield f"The table of {table.n_rows} absolute positions does not say where training ended: {like}."
+        yield (
+            f"The table of {table.n_rows} absolute positions does not say where training ended: "
+            f"{like}."
+        )
     elif table.trained < table.n_rows:
         yield (
             f"Of {table.n_rows} rows of absolute positions the first {table.trained} look trained "
@@ -161,8 +175,3 @@ def table_sentences(table: TableReading) -> Iterator[str]:
         yield f"They repeat every {table.period:.1f} tokens."
     if table.variance_share is not None:
         yield f"Position is {table.variance_share:.0%} of the variance that layer 0 reads."
-
-
-def encoding_name(position: Position) -> str:
-    """Return how a config's encoding is called."""
-    return {"none": "no encoding"}.get(position.value, f"{position.value} positions")

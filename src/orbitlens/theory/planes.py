@@ -195,7 +195,7 @@ def _crossed_score(
     first: Int[Tensor, " pair"],
     second: Int[Tensor, " pair"],
 ) -> float:
-    """Return how much larger products within planes are than all others, in deviations of chance."""
+    """Return how much larger products within planes are than others, in deviations of chance."""
     width = 2 * len(first)
     squares = crossed[:, :width, :width].square()
     others = torch.ones(width, width, dtype=torch.bool).fill_diagonal_(False)
