@@ -245,7 +245,13 @@ CASES = [
     Case(
         "smollm3",
         "SmolLM3ForCausalLM",
-        {**LLAMA, "num_key_value_heads": 2, "no_rope_layers": [1, 0, 1], **rope("default")},
+        {
+            **LLAMA,
+            "num_key_value_heads": 2,
+            "no_rope_layers": [1, 0, 1],
+            "pad_token_id": 0,
+            **rope("default"),
+        },
     ),
     Case("qwen2", "Qwen2ForCausalLM", {**LLAMA, "num_key_value_heads": 2, **rope("default")}),
     Case(

@@ -101,6 +101,9 @@ def _layers(
     ]
     found, flags = [], []
     for number, (stack, index) in enumerate(places):
+        if stack.d_head < 2:
+            flags.append(f"heads of the {stack.name} have one coordinate: nothing could be turned")
+            continue
         try:
             scores = load_scores(model.checkpoint, index, stack=stack.name)
         except CheckpointError as refusal:

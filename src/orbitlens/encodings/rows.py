@@ -18,7 +18,7 @@ from orbitlens.checkpoint.opened import Checkpoint
 from orbitlens.errors import InputError
 from orbitlens.families.architecture import Pairing, Stack
 
-Order = Int[Tensor, " row"]
+Order = Int[Tensor, " _"]  # of rows
 
 
 def coordinate_order(trained: Pairing, width: int, d_head: int) -> Order:

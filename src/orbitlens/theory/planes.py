@@ -96,11 +96,12 @@ def members(pairing: Pairing, width: int) -> tuple[Int[Tensor, " pair"], Int[Ten
 def widths(d_head: int) -> tuple[int, ...]:
     """Return how many coordinates rotations turn: all, or a share that a family of models has.
 
-    >>> widths(64), widths(80), widths(8), widths(4)
+    >>> widths(64), widths(80), widths(9), widths(4)
     ((16, 26, 32, 48, 64), (20, 32, 40, 60, 80), (8,), (4,))
     """
-    shares = {2 * round(share * d_head / 2) for share in SHARES}
-    return tuple(sorted(width for width in shares if width >= FEWEST or width == d_head))
+    whole = d_head // 2 * 2
+    shares = {2 * round(share * whole / 2) for share in SHARES}
+    return tuple(sorted(width for width in shares if width >= FEWEST or width == whole))
 
 
 @dataclass(frozen=True, kw_only=True)
