@@ -5,7 +5,7 @@ right, wrong and unanswered, by kind of model and by steps of training, as JSON.
 judged as it was trained, with the rows of all layers put where the other pairing has them (a wrong
 conversion), with those of one layer so, and with a config that rotates every layer.
 
-    python benchmarks/positions.py TEXT TEXT --runs DIR --stream judge --models 60 --out FILE
+    python benchmarks/positions.py TEXT TEXT --runs DIR --stream final --models 60 --out FILE
 """
 
 import argparse
@@ -166,7 +166,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("texts", type=Path, nargs=2, help="two UTF-8 texts")
     parser.add_argument("--runs", type=Path, required=True, help="where models are kept")
-    parser.add_argument("--stream", choices=("choose", "judge"), default="judge")
+    parser.add_argument("--stream", choices=("choose", "judge", "final"), default="final")
     parser.add_argument("--models", type=int, default=60)
     parser.add_argument("--real", nargs="*", default=[], help="checkpoints, judged by their config")
     parser.add_argument("--out", type=Path, required=True)

@@ -16,12 +16,13 @@ from orbitlens.families.architecture import Pairing
 from orbitlens.heads.scores import ScoreWeights
 from orbitlens.theory.planes import Energies, Marks, energies, marks, widths
 
-# Chosen on the stream "choose" of benchmarks/positions.py, and frozen before "judge" was run.
+# Chosen on the streams "choose" and "judge" of benchmarks/positions.py, frozen before "final" ran.
 ENOUGH = 14.0  # nats for a rotation, found in one layer by itself
 ENOUGH_LIKE_OTHERS = 7.0  # nats for the rotation that most other layers have
 MARGIN = 3.0  # nats beyond the best hypothesis of another pairing
-PARTIAL = 4.0  # nats that a share of a head must bring beyond the whole of it
-LITTLE = 8.0  # nats below which nothing speaks for a rotation
+OTHER_WIDTH = 20.0  # nats that another width must bring beyond that of the config or the head,
+OTHER_WIDTH_SHARE = 0.5  # and beyond this share of its nats: a part of a trend is a trend too
+LITTLE = 5.0  # nats below which nothing speaks for a rotation
 BALANCED = 0.3  # correlation of q^T q and k^T k: training is visible, and nothing else breaks it
 BALANCED_UNLIKE_OTHERS = 0.6  # where other layers are rotated
 FEWEST_PLANES = 4
@@ -91,22 +92,34 @@ class LayerEvidence:
 
     @property
     def best(self) -> Rotated:
-        """The likeliest rotation; a part of a head only where it beats the whole clearly."""
-        return best_of(self.weighed, self.d_head)
+        """The likeliest rotation, of the config's width unless another is clearly likelier."""
+        return best_of(self.weighed, self.usual)
+
+    @property
+    def usual(self) -> int:
+        """The width that the config states, or that of a head."""
+        return self.d_head // 2 * 2 if self.configured is None else self.configured.width
 
     def nats(self, rotated: Rotated) -> float:
         """Return what speaks for a rotation."""
         return self.weighed[rotated.pairing, rotated.width].nats
 
 
-def best_of(weighed: Weighed, d_head: int) -> Rotated:
-    """Return the likeliest rotation; a part of a head only where it beats the whole clearly."""
+def best_of(weighed: Weighed, usual: int) -> Rotated:
+    """Return the likeliest rotation, of the usual width unless another is clearly likelier.
 
-    def weight(key: tuple[Pairing, int]) -> float:
-        return weighed[key].nats - (PARTIAL if key[1] < d_head else 0.0)
-
-    pairing, width = max(weighed, key=weight)
-    return Rotated(pairing=pairing, width=width)
+    Pairs of neighbours in a part of a head are pairs of neighbours in all of it, so that widths
+    are told apart less well than pairings.
+    """
+    best = {}
+    for pairing in Pairing:
+        at_usual = weighed[pairing, usual].nats
+        width = max((w for p, w in weighed if p is pairing), key=lambda w: weighed[pairing, w].nats)
+        other = weighed[pairing, width].nats
+        clearly = other > at_usual + max(OTHER_WIDTH, OTHER_WIDTH_SHARE * other)
+        best[pairing] = (other, width) if clearly else (at_usual, usual)
+    pairing = max(best, key=lambda p: best[p][0])
+    return Rotated(pairing=pairing, width=best[pairing][1])
 
 
 def layer_evidence(
@@ -186,8 +199,12 @@ def _company(alone: Sequence[LayerPositions], number: int) -> Rotated | None:
 
 def _decided(layer: LayerEvidence, company: Rotated | None) -> LayerPositions:
     best = layer.best
-    others = [m.nats for (pairing, _), m in layer.weighed.items() if pairing is not best.pairing]
     nats = layer.nats(best)
+    others = [
+        m.nats
+        for (pairing, width), m in layer.weighed.items()
+        if pairing is not best.pairing and width in (best.width, layer.usual)
+    ]
     margin = nats - max(others)
     found, rotated = Found.UNKNOWN, None
     if layer.d_head >= 2 * FEWEST_PLANES:
@@ -215,9 +232,8 @@ def _answer(
     nats = layer.nats(best)
     if nats >= ENOUGH and margin >= MARGIN:
         return Found.ROTARY, best
-    if company is not None and (company.pairing, company.width) in layer.weighed:
-        if layer.nats(company) >= max(ENOUGH_LIKE_OTHERS, nats - MARGIN):
-            return Found.ROTARY, company
+    if best == company and nats >= ENOUGH_LIKE_OTHERS and margin > 0:
+        return Found.ROTARY, best
     enough = BALANCED if company is None else BALANCED_UNLIKE_OTHERS
     if nats < LITTLE and layer.balance >= enough:
         return Found.PLAIN, None
