@@ -1,7 +1,7 @@
 """Small models of every kind of position encoding, drawn and trained by their number.
 
-Enters: a stream ("choose", "judge" or "final"), a number, texts. Leaves: a folder in Hugging Face layout,
-`truth.json` beside the weights: what was drawn, and which coordinates each layer's encoding turns.
+Enters: a stream ("choose", "judge" or "final"), a number, texts. Leaves: a folder in Hugging Face
+layout, `truth.json` beside the weights: what was drawn, and which coordinates each layer turns.
 A model is a function of its stream and number; what is there already is not trained again.
 """
 
