@@ -131,6 +131,16 @@ def test_an_audit_is_that_of_the_command(kind, given, ids_file, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["zoo", "gguf", "training"])
+def test_positions_are_those_of_the_command(kind, given, ids_file, tmp_path):
+    mine, named = given(kind)
+    theirs, printed = by_command(tmp_path, "positions", named, "--tokens", ids_file)
+    result = ol.positions(mine, IDS)
+    assert alike(written(result, tmp_path)) == alike(theirs)
+    assert len(result.trials) > 3
+    assert (GGUF_NOTE in printed) == (kind == "gguf")
+
+
+@pytest.mark.parametrize("kind", ["zoo", "gguf", "training"])
 def test_a_report_is_that_of_the_command(kind, given, ids_file, tmp_path):
     mine, named = given(kind)
     options = ("--max-tokens", 32, "--context", 8, "--samples", 2, "--permutations", 1)

@@ -25,6 +25,7 @@ VERBS = {
     "audit": lambda model: ol.audit(
         model, IDS, options=ol.AuditOptions(samples=2, permutations=2, length=6)
     ),
+    "positions": lambda model: ol.positions(model, IDS),
     "explain": lambda model: ol.explain(model, IDS[0]),
     "report": lambda model: ol.report(
         model,

@@ -242,6 +242,17 @@ CASES = [
         "MixtralForCausalLM",
         {**LLAMA, "num_key_value_heads": 2, "num_local_experts": 2, **rope("default")},
     ),
+    Case(
+        "smollm3",
+        "SmolLM3ForCausalLM",
+        {
+            **LLAMA,
+            "num_key_value_heads": 2,
+            "no_rope_layers": [1, 0, 1],
+            "pad_token_id": 0,
+            **rope("default"),
+        },
+    ),
     Case("qwen2", "Qwen2ForCausalLM", {**LLAMA, "num_key_value_heads": 2, **rope("default")}),
     Case(
         "qwen2-sliding",

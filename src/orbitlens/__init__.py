@@ -5,12 +5,16 @@ import orbitlens as ol
 model = ol.load("path, .gguf file, hub name or zoo name")  # or a live torch module
 ol.scan(model)                  ol.trace(model, "some text")   ol.audit(model, "some text")
 ol.simulate(model.head(3, 7))   ol.explain(model, "some text") ol.report(model, "some text")
+ol.positions(model, "some text")
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from orbitlens.encodings.api import positions
+    from orbitlens.encodings.options import PositionsOptions
+    from orbitlens.encodings.positions_result import Positions
     from orbitlens.errors import (
         AuditError,
         CheckpointError,
@@ -55,6 +59,8 @@ _HOMES = {
     "Model": "running.model",
     "OrbitlensError": "errors",
     "ResultError": "errors",
+    "Positions": "encodings.positions_result",
+    "PositionsOptions": "encodings.options",
     "Report": "reporting.report",
     "ReportOptions": "reporting.options",
     "Scan": "scanning.scan_result",
@@ -69,6 +75,7 @@ _HOMES = {
     "audit": "order.api",
     "explain": "explaining.api",
     "load": "running.model",
+    "positions": "encodings.api",
     "report": "reporting.api",
     "scan": "scanning.api",
     "simulate": "flows.simulation",
@@ -86,6 +93,8 @@ __all__ = [
     "MissingPackageError",
     "Model",
     "OrbitlensError",
+    "Positions",
+    "PositionsOptions",
     "Report",
     "ReportOptions",
     "ResultError",
@@ -101,6 +110,7 @@ __all__ = [
     "audit",
     "explain",
     "load",
+    "positions",
     "report",
     "scan",
     "simulate",

@@ -22,6 +22,7 @@ SWITCHES = {
     "sinusoidal": {"position": "sinusoidal"},
     "rotary": {"position": "rotary"},
     "partial rotary": {"position": "rotary", "rotary_fraction": 0.67},
+    "rotary in some layers": {"position": "rotary", "rotary_layers": [1]},
     "alibi": {"position": "alibi"},
     "alibi, full": {"position": "alibi", "mask": "full"},
     "t5": {"position": "t5"},

@@ -190,7 +190,7 @@ class _Builder:
     def _layer_spec(self, layer: int, position: Position) -> LayerSpec:
         layout, settings = self.layout, self.settings
         rotary = None
-        if position is Position.ROTARY:
+        if position is Position.ROTARY and resolve_layer(layout.is_turned, settings, layer):
             rotary = rotary_of(layout, settings, layer, self.d_head)
         return LayerSpec(
             number=layer,

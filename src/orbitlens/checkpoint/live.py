@@ -81,6 +81,17 @@ class LiveSource:
             )
         return value.to("cpu")
 
+    def place(self, name: str) -> Tensor:
+        """Return the tensor that the module computes with; writing to it changes the module.
+
+        Raises:
+            InputError: files keep it in another form than the module has it.
+        """
+        own = self._name_of[name]
+        if own is None or self._view.value is not _as_it_is:
+            raise InputError(f"tensor {name!r} of the module is not kept as files have it.")
+        return _state(self._module, self._view)[own]
+
     def _value(self, name: str) -> Tensor:
         own = self._name_of[name]
         stored = _state(self._module, self._view)

@@ -70,6 +70,7 @@ class Layout:
     rotary_base: PerConfig[float] = 10000.0
     rotary_share: PerConfig[float] = 1.0
     rotary_layer_type: PerLayer[str | None] = None
+    is_turned: PerLayer[bool] = True  # of a rotary encoding: whether it acts in a layer
     alibi_scale: PerConfig[float] = 1.0
     window: PerLayer[int | None] = no_window
     scale: PerLayer[float] = inverse_root_width

@@ -65,6 +65,12 @@ def definite(settings: Settings) -> bool:
     return refinement(settings) in DEFINITE
 
 
+def is_turned(settings: Settings, layer: int) -> bool:
+    """Return whether the rotary encoding, where there is one, acts in a layer."""
+    chosen = settings.get("rotary_layers", "all")
+    return layer in chosen if isinstance(chosen, list) else True
+
+
 def recipe(settings: Settings) -> str | None:
     """Return how maps are computed from parameters; None where the weights are the maps."""
     name = refinement(settings)
@@ -189,6 +195,7 @@ ORBIT = Family(
             positions="embed_positions.weight",
             relative_bias="relative_bias.weight",
             rotary_base=lambda c: c.real("rotary_base", 10000.0),
+            is_turned=is_turned,
             rotary_share=lambda c: c.real("rotary_fraction", 1.0),
             scale=scale,
             d_head=d_head,

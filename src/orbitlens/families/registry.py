@@ -23,7 +23,7 @@ from orbitlens.families.gpt_neo import GPT_NEO
 from orbitlens.families.gpt_neox import GPT_NEOX
 from orbitlens.families.gptj import GPTJ
 from orbitlens.families.lfm2 import LFM2, LFM2_MOE
-from orbitlens.families.llama import LLAMA, MISTRAL, MIXTRAL
+from orbitlens.families.llama import LLAMA, MISTRAL, MIXTRAL, SMOLLM3
 from orbitlens.families.mpt import MPT
 from orbitlens.families.olmo import OLMO, OLMO2
 from orbitlens.families.opt import OPT
@@ -49,6 +49,7 @@ FAMILIES: dict[str, Family] = {
     "llama": LLAMA,
     "mistral": MISTRAL,
     "mixtral": MIXTRAL,
+    "smollm3": SMOLLM3,
     "qwen2": QWEN2,
     "qwen3": QWEN3,
     "gemma": GEMMA,

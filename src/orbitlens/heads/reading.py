@@ -147,6 +147,28 @@ class LayerReader:
         named["w_o"] = w_o if self.stack.transposed else w_o.T
         return named
 
+    def scores(self) -> tuple[Tensor, Tensor]:
+        """Return queries and keys alone, (head, d_model, d_head) in float32, their gains folded."""
+        n, kv, r = self.spec.n_heads, self.spec.n_kv_heads, self.stack.d_head
+        if "qkv" in self.names:
+            parts = self._unfused("qkv", self._in_first(self._read(self.names["qkv"])))[:2]
+        else:
+            parts = tuple(self._in_first(self._read(self.names[role])) for role in "qk")
+        heads = [
+            part.float().unflatten(1, (count, r)).transpose(0, 1)
+            for part, count in zip(parts, (n, kv), strict=True)
+        ]
+        offset = self.stack.norm_gain_offset
+        gains = (
+            self._per_block("q_norm", "", n, offset),
+            self._per_block("k_norm", "", kv, offset),
+        )
+        q, k = (
+            w if gain is None else w * gain.float()[:, None, :]
+            for w, gain in zip(heads, gains, strict=True)
+        )
+        return q, k
+
     def _in_first(self, weight: Tensor) -> Tensor:
         return weight if self.stack.transposed else weight.T
 

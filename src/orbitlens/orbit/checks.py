@@ -32,7 +32,7 @@ def check_switches(config: "OrbitConfig") -> None:
     """Refuse unknown values, and switches that mean nothing together."""
     for name, switch in SWITCHES.items():
         switch.check(getattr(config, name))
-    _check_residual(config)
+    _check_layers(config)
     _check_attention(config)
     _check_images(config)
     needed = NEEDS_POSITION.get(config.refinement)
@@ -106,15 +106,18 @@ def _check_plastic(config: "OrbitConfig") -> None:
         )
 
 
-def _check_residual(config: "OrbitConfig") -> None:
-    if isinstance(config.residual, str):
-        return
-    absent = [layer for layer in config.residual if not 0 <= layer < config.num_hidden_layers]
-    if absent:
-        raise InputError(
-            f"residual: there is no layer {absent[0]}; layers are 0 to "
-            f"{config.num_hidden_layers - 1}."
-        )
+def _check_layers(config: "OrbitConfig") -> None:
+    """Refuse lists that name layers which are not there."""
+    for name, switch in SWITCHES.items():
+        value = getattr(config, name)
+        if not switch.takes_layers or isinstance(value, str):
+            continue
+        absent = [layer for layer in value if not 0 <= layer < config.num_hidden_layers]
+        if absent:
+            raise InputError(
+                f"{name}: there is no layer {absent[0]}; layers are 0 to "
+                f"{config.num_hidden_layers - 1}."
+            )
 
 
 def check_sizes(config: "OrbitConfig") -> None:
@@ -129,6 +132,11 @@ def check_sizes(config: "OrbitConfig") -> None:
         )
     if config.position == "rotary":
         _check_rotary(config)
+    elif config.rotary_layers != "all":
+        raise InputError(
+            f"rotary_layers {config.rotary_layers} belongs to position 'rotary'; the position here "
+            f"is {config.position!r}. Leave rotary_layers out or choose 'rotary'."
+        )
     if config.position == "sinusoidal" and config.hidden_size % 2:
         raise InputError(
             f"hidden_size {config.hidden_size} is odd; sinusoidal positions come in pairs of sine "
@@ -155,4 +163,9 @@ def _check_rotary(config: "OrbitConfig") -> None:
             f"rotary_fraction {config.rotary_fraction} of a head of width {config.d_head} is "
             f"{config.d_head * config.rotary_fraction:g} coordinates; expected an even number from "
             "2 on. Rotary encodings turn pairs: choose another width, number of heads or fraction."
+        )
+    if config.rotary_layers != "all" and config.attention == "separable":
+        raise InputError(
+            "rotary_layers chooses among layers that see all tokens; the attention here is "
+            "'separable', whose layers have encodings of their own. Leave rotary_layers out."
         )

@@ -77,6 +77,11 @@ class OrbitConfig(PretrainedConfig, switch_fields(Switches)):  # type: ignore[mi
         width = self.hidden_size if self.is_definite else self.d_head
         return int(width * self.rotary_fraction)
 
+    def is_turned(self, layer: int) -> bool:
+        """Whether a rotary encoding turns the queries and keys of a layer."""
+        chosen = self.rotary_layers
+        return self.position == "rotary" and (isinstance(chosen, str) or layer in chosen)
+
     @property
     def n_patches(self) -> int:
         """Number of patches of an image; 0 for a model of tokens."""

@@ -42,6 +42,10 @@ class Surroundings:
         self.config, self.relative_bias = config, relative_bias
         self._kept: dict[tuple[object, ...], Given] = {}
 
+    def forget(self) -> None:
+        """Drop what is kept: a switch has changed."""
+        self._kept.clear()
+
     def given(self, call: Call, like: Tensor) -> Given:
         """Return what all layers are given in a call; `like` has the device and type of states."""
         if not call.is_plain or self.relative_bias is not None:

@@ -4,6 +4,7 @@ Enters: token ids or images. Leaves: hidden states, and a cache where one is ask
 top of it are in `language.py` and `images.py`.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -182,7 +183,9 @@ class OrbitModel(OrbitPreTrainedModel):
         states: list[Any] | None,
     ) -> tuple[Tensor, list[Any]]:
         """Return the stream after the last layer and each pattern; `states` takes its inputs."""
-        given = self.surroundings.given(call, x)
+        turned = plain = self.surroundings.given(call, x)
+        if self.config.rotary_layers != "all":
+            plain = replace(turned, angles=None)
         places = self._places(call, x.device)
         if places is not None:
             x = x + places
@@ -193,6 +196,7 @@ class OrbitModel(OrbitPreTrainedModel):
             if states is not None:
                 states.append(x)
             block = self.layers[0 if self.config.shared_layers else number]
+            given = turned if self.config.is_turned(number) else plain
             x, pattern = block(x, given, cache, number)
             patterns.append(pattern)
         return x, patterns

@@ -88,6 +88,13 @@ class Switches:
     rotary_fraction: float = switch(
         1.0, "fraction of a head's coordinates that the rotary encoding turns", above=0.0, most=1.0
     )
+    rotary_layers: str | tuple[int, ...] = switch(
+        "all",
+        "layers whose queries and keys the rotary encoding turns; the others have no encoding",
+        values=("all",),
+        takes_layers=True,
+        later=True,
+    )
     mask: str = switch(
         "causal",
         "which tokens a token attends to; a class token attends to all patches either way",

@@ -52,7 +52,11 @@ class DirectionTally:
             self.raw[name].add(x)
         if self._attributed < self.n_attributed:
             self._attributed += states.before.shape[0] * states.before.shape[1]
-            self.path.add(self.as_seen(states.before), self.as_seen(self._parts(states)))
+            self.attribute(states)
+
+    def attribute(self, states: LayerStates) -> None:
+        """Add what heads do in one batch, and nothing else of it."""
+        self.path.add(self.as_seen(states.before), self.as_seen(self._parts(states)))
 
     def as_seen(self, x: Tensor) -> Tensor:
         """Return tokens as the norm in front of attention sees them, but for their length."""

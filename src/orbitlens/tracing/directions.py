@@ -186,10 +186,9 @@ class PathSums:
         for alone, sums in zip(_each_alone(start, pieces), self.alone, strict=True):
             sums.cosines += alone
             sums.n_pairs += lengths.numel() * (start.shape[1] - 1)
-        for k in range(start.shape[0]):
-            at_nodes, slopes = _along_path(start[k], step[k], pieces[:, k])
-            self._cosines += at_nodes
-            self._slopes += slopes
+        at_nodes, slopes = _along_path(start, step, pieces)
+        self._cosines += at_nodes
+        self._slopes += slopes
 
     def merged(self, other: "PathSums") -> "PathSums":
         """Return the sums of both."""
@@ -240,26 +239,28 @@ def _each_alone(x: Contexts, parts: Parts) -> list[float]:
 
 
 def _along_path(
-    x: Float[Tensor, "tokens width"],
-    step: Float[Tensor, "tokens width"],
-    parts: Float[Tensor, "part tokens width"],
+    x: Contexts, step: Contexts, parts: Parts
 ) -> tuple[Float[Tensor, " node"], Float[Tensor, "node part"]]:
     """Return the sum of cosines at every node of x + s step, and its slope by each part.
 
-    With y_i = (x_i + s d_i) / l_i and m = sum_j y_j the slope is the sum over i of
+    With y_i = (x_i + s d_i) / l_i and m = sum_j y_j of a context the slope is the sum over i of
     2 (m - (m . y_i) y_i) . part_i / l_i; of tokens only inner products are needed, so that all
     nodes are matrix products.
     """
     s = torch.tensor(NODES, dtype=torch.float64)[:, None]
-    squares = _inner(x, x) + 2 * s * _inner(x, step) + s.square() * _inner(step, step)
-    inverse = torch.where(squares > 0, squares.clamp(min=1e-300).rsqrt(), 0.0)  # node x tokens
+    own, mixed, moved = (
+        each[:, None, :] for each in (_inner(x, x), _inner(x, step), _inner(step, step))
+    )
+    squares = own + 2 * s * mixed + s.square() * moved  # batch x node x tokens
+    inverse = torch.where(squares > 0, squares.clamp(min=1e-300).rsqrt(), 0.0)
     mean = inverse @ x + s * (inverse @ step)  # m
-    along = inverse * (mean @ x.T + s * (mean @ step.T))  # m . y_i
-    pulled = (inverse @ parts).mul_(mean).sum(dim=-1)  # part x node: sum_i m . part_i / l_i
+    along = inverse * (mean @ x.mT + s * (mean @ step.mT))  # m . y_i
+    pulled = (inverse @ parts).mul_(mean).sum(dim=(1, 3))  # part x node: sum_i m . part_i / l_i
     weight = along * inverse.square()
-    turned = weight @ _inner(parts, x).T + (s * weight) @ _inner(parts, step).T
-    units = (squares > 0).sum(dim=1)
-    return mean.square().sum(dim=1) - units, 2 * (pulled.T - turned)
+    turned = torch.einsum("bnt,pbt->np", weight, _inner(parts, x))
+    turned += torch.einsum("bnt,pbt->np", s * weight, _inner(parts, step))
+    units = (squares > 0).sum(dim=(0, 2))
+    return mean.square().sum(dim=(0, 2)) - units, 2 * (pulled.T - turned)
 
 
 def _inner(

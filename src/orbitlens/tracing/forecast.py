@@ -28,6 +28,7 @@ FORECASTS = {
     "embedding": "nothing: ids are drawn from the vocabulary, each as likely as any",
     "embedding-zipf": "nothing: ids are drawn by Zipf's law over the order of the vocabulary",
 }
+TOKENS_AT_ONCE = 1024  # in one pass, where contexts are short
 Forecast = dict[tuple[str, int], PathSums]  # by stack and layer
 
 
@@ -55,13 +56,36 @@ def measured_directions(model: Model, batches: Iterable[Batch]) -> Forecast:
     }
 
     def sink(stack: Stack, layer: int, states: LayerStates) -> None:
-        tallies[stack.name, layer].add(states)
+        tallies[stack.name, layer].attribute(states)
 
     device = next(model.module.parameters()).device
     with model.evaluating() as module, capturing(module, model.checkpoint, sink):
-        for batch in batches:
+        for batch in _gathered(batches):
             module(**with_decoder_inputs(module, on_device(batch, device)))
     return {place: tally.path for place, tally in tallies.items()}
+
+
+def _gathered(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """Put short contexts of one length together: a pass costs more than their tokens do."""
+    waiting: list[Tensor] = []
+    for batch in batches:
+        ids = batch["input_ids"]
+        if set(batch) != {"input_ids"} or (waiting and waiting[0].shape[1] != ids.shape[1]):
+            yield from _joined(waiting)
+            waiting = []
+        if set(batch) != {"input_ids"}:
+            yield batch
+            continue
+        waiting.append(ids)
+        if sum(each.numel() for each in waiting) >= TOKENS_AT_ONCE:
+            yield from _joined(waiting)
+            waiting = []
+    yield from _joined(waiting)
+
+
+def _joined(waiting: list[Tensor]) -> Iterator[Batch]:
+    if waiting:
+        yield {"input_ids": torch.cat(waiting)}
 
 
 def text_free_inputs(

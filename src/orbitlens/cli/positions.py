@@ -1,0 +1,48 @@
+"""The command `orbitlens positions`: was the model rotated as it was trained?"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orbitlens.cli.inputs import PickleOption, TextOption, TokensOption, chosen_inputs
+from orbitlens.cli.output import JsonOption, progress_bar, show
+
+
+def command(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A model's folder, a .gguf file, or a name.")
+    ],
+    text: TextOption = None,
+    tokens: TokensOption = None,
+    repair: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Write a repaired copy there, if the loss on the text confirms it."
+        ),
+    ] = None,
+    shuffles: Annotated[
+        int, typer.Option(metavar="N", help="Shuffles within heads, for p-values.")
+    ] = 0,
+    max_tokens: Annotated[
+        int, typer.Option(metavar="N", help="Tokens that losses are measured on.")
+    ] = 2048,
+    json_file: JsonOption = None,
+    allow_pickle: PickleOption = False,
+) -> None:
+    """Say from the weights how a model's queries and keys were rotated in training.
+
+    With a text the model is run as loaded and under other hypotheses: the other pairing, layers
+    unrotated, other bases. A wrong conversion shows as a loss that another one lowers.
+    """
+    given = chosen_inputs(text=text, images=None, tokens=tokens)
+    from orbitlens.encodings.api import positions
+    from orbitlens.encodings.options import PositionsOptions
+    from orbitlens.running.model import load
+    from orbitlens.terminal.positions import positions_view
+
+    opened = load(model, allow_pickle=allow_pickle)
+    options = PositionsOptions(shuffles=shuffles, max_tokens=max_tokens)
+    with progress_bar("reading layers") as report:
+        result = positions(opened, given, repair_to=repair, options=options, progress=report)
+    show(result, positions_view, json_file=json_file)

@@ -1,0 +1,278 @@
+"""`positions`: was a model rotated as it was trained? From its weights, and tested by running it.
+
+Enters: a model, and a text where losses are wanted. Leaves: a `Positions`. Without a text nothing
+is run, and of the weights only those of queries and keys are read.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from orbitlens.encodings.changes import Change
+from orbitlens.encodings.evidence import Found, LayerPositions, layer_evidence, readings
+from orbitlens.encodings.options import PositionsOptions
+from orbitlens.encodings.positions_result import Positions, Repair
+from orbitlens.encodings.repair import write_repaired
+from orbitlens.encodings.rows import coordinate_order, row_orders
+from orbitlens.encodings.tables import TableReading, table_reading
+from orbitlens.encodings.trial import Trial, trials
+from orbitlens.errors import CheckpointError, InputError
+from orbitlens.families.architecture import Pairing
+from orbitlens.heads.layers import position_table
+from orbitlens.heads.scores import load_scores
+from orbitlens.running.batches import batches_of, limits_for
+from orbitlens.running.info import Cost, model_info, peak_rss_bytes
+from orbitlens.running.inputs import Batch, inputs_of
+from orbitlens.running.loading import threads_for
+from orbitlens.running.model import Model, load
+
+Progress = Callable[[int, int | None], None]
+AS_WEIGHTS_SAY = "as the weights say"
+OTHER = {Pairing.HALVES: Pairing.NEIGHBOURS, Pairing.NEIGHBOURS: Pairing.HALVES}
+MOST_SINGLE = 8  # layers that are tried one by one
+
+
+def positions(
+    model: Any,  # noqa: ANN401 - a `Model`, or what `load` takes
+    text: Any = None,  # noqa: ANN401 - what `trace` takes
+    *,
+    repair_to: str | Path | None = None,
+    options: PositionsOptions | None = None,
+    progress: Progress | None = None,
+) -> Positions:
+    """Say whether a model's rotary encoding is the one it was trained with, layer by layer.
+
+    Args:
+        model: a `Model`, or anything `load` takes.
+        text: a string, strings, a path object or token ids, on which losses under each hypothesis
+            are measured. Without it nothing is run.
+        repair_to: a folder that does not exist yet: a copy of the checkpoint with rows of queries
+            and keys in the order they were trained for is written there, if the loss on the text is
+            lower for it.
+        options: shuffles for p-values, bases to try, how much to run.
+        progress: called with what is done and of how much.
+
+    Raises:
+        InputError: the text does not fit the model, or there is nothing to repair.
+        CheckpointError: a tensor is broken, or holds NaN or infinity.
+    """
+    chosen = options or PositionsOptions()
+    opened = load(model)
+    started = time.perf_counter()
+    layers, flags = _layers(opened, chosen, progress)
+    tried: tuple[Trial, ...] = ()
+    n_tokens, shown = 0, None
+    if text is not None:
+        batches, shown = _batches(opened.running, text, chosen)
+        n_tokens = sum(batch["input_ids"].numel() for batch in batches)
+        with threads_for(opened.n_parameters):
+            tried = trials(opened.running, batches, _changes(opened, layers, chosen))
+    repair = _repair(opened, layers, tried)
+    if repair_to is not None:
+        repair = _written(opened, repair, Path(repair_to))
+    read = _bytes_read(opened)
+    return Positions(
+        model=model_info(opened.checkpoint),
+        layers=layers,
+        table=_table(opened),
+        trials=tried,
+        repair=repair,
+        text=shown,
+        n_tokens=n_tokens,
+        cost=Cost(
+            seconds=time.perf_counter() - started,
+            bytes_read=read,
+            peak_rss_bytes=peak_rss_bytes(),
+        ),
+        flags=(*flags, *opened.notes),
+    )
+
+
+# --- from the weights ------------------------------------------------------------------------
+
+
+def _layers(
+    model: Model, options: PositionsOptions, progress: Progress | None
+) -> tuple[tuple[LayerPositions, ...], tuple[str, ...]]:
+    places = [
+        (stack, index) for stack in model.architecture.stacks for index in range(stack.n_layers)
+    ]
+    found, flags = [], []
+    for number, (stack, index) in enumerate(places):
+        if stack.d_head < 2:
+            flags.append(f"heads of the {stack.name} have one coordinate: nothing could be turned")
+            continue
+        try:
+            scores = load_scores(model.checkpoint, index, stack=stack.name)
+        except CheckpointError as refusal:
+            if stack.refusal is None and stack.recipe is None:
+                raise
+            flags.append(f"the {stack.name} was not read: {refusal}")
+            continue
+        found.append(
+            layer_evidence(scores, stack.name, index, shuffles=options.shuffles, seed=options.seed)
+        )
+        if progress is not None:
+            progress(number + 1, len(places))
+    return readings(found), tuple(dict.fromkeys((*flags, *_notes(model))))
+
+
+def _notes(model: Model) -> list[str]:
+    notes = []
+    for stack in model.architecture.stacks:
+        if stack.latent is not None:
+            notes.append(
+                f"latent attention: {stack.latent.d_rotary} coordinates of a head are rotated by "
+                "construction, and their pairing alone is read; the rest are not"
+            )
+        kinds = {layer.rotary.kind for layer in stack.layers if layer.rotary is not None}
+        if kinds - {"default"}:
+            notes.append(
+                f"angles are scaled ({', '.join(sorted(kinds - {'default'}))}): weights do not "
+                "tell scalings of one base apart"
+            )
+        bases = {layer.rotary.base for layer in stack.layers if layer.rotary is not None}
+        if len(bases) > 1:
+            named = ", ".join(f"{base:g}" for base in sorted(bases))
+            notes.append(f"layers have bases of their own ({named}); none is tried by running")
+    return notes
+
+
+def _table(model: Model) -> TableReading | None:
+    for stack in model.architecture.stacks:
+        if "positions" in stack.shared_tensors:
+            return table_reading(position_table(model.checkpoint, stack=stack.name))
+    return None
+
+
+def _bytes_read(model: Model) -> int:
+    roles = ("q", "k", "qkv", "q_norm", "k_norm")
+    names = {
+        name
+        for stack in model.architecture.stacks
+        for tensors in stack.tensors
+        for role, name in tensors.items()
+        if role in roles
+    }
+    tensors = model.checkpoint.source.tensors
+    return sum(tensors[name].n_bytes for name in names if name in tensors)
+
+
+# --- by running ------------------------------------------------------------------------------
+
+
+def _batches(model: Model, text: Any, options: PositionsOptions) -> tuple[list[Batch], str]:  # noqa: ANN401
+    inputs = inputs_of(model, text, seed=options.seed)
+    limits = limits_for(
+        model, context=options.context, batch=options.batch, max_tokens=options.max_tokens
+    )
+    batches = list(batches_of(model, inputs, limits))
+    if not batches or "input_ids" not in batches[0]:
+        raise InputError(f"{model.name}: losses need a text of token ids.")
+    return batches, inputs.source.value
+
+
+def _changes(
+    model: Model, layers: Sequence[LayerPositions], options: PositionsOptions
+) -> list[Change]:
+    """Return what is tried: what the weights say, each layer of it, the other pairing, bases."""
+    stack = model.running.architecture.stacks[0]
+    rotated = [k for k, layer in enumerate(stack.layers) if layer.rotary is not None]
+    wrong = [layer for layer in layers if layer.agrees is False and layer.stack == stack.name]
+    tried = []
+    if wrong:
+        tried.append(_change_of(wrong, AS_WEIGHTS_SAY))
+        if 1 < len(wrong) <= MOST_SINGLE:
+            tried += [_change_of([each], f"layer {each.layer} so") for each in wrong]
+    if not rotated:
+        return tried
+    first = stack.layers[rotated[0]].rotary
+    assert first is not None
+    other = OTHER[first.pairing]
+    tried.append(Change(name=f"{other.value} in all layers", pairing=dict.fromkeys(rotated, other)))
+    tried.append(Change(name="no rotation at all", pairing={}, unrotated=tuple(rotated)))
+    bases = {layer.rotary.base for layer in stack.layers if layer.rotary is not None}
+    if len(bases) == 1:
+        others = [base for base in options.bases if base not in bases]
+        tried += [Change(name=f"base {base:g}", pairing={}, base=base) for base in others]
+    return tried
+
+
+def _change_of(wrong: Sequence[LayerPositions], name: str) -> Change:
+    swapped = {
+        each.layer: each.rotated.pairing
+        for each in wrong
+        if each.rotated is not None
+        and each.configured is not None
+        and each.rotated.pairing is not each.configured.pairing
+    }
+    return Change(
+        name=name,
+        pairing=swapped,
+        unrotated=tuple(each.layer for each in wrong if each.found is Found.PLAIN),
+        rotated=tuple(each.layer for each in wrong if each.configured is None),
+    )
+
+
+# --- what to do ------------------------------------------------------------------------------
+
+
+def _repair(
+    model: Model, layers: Sequence[LayerPositions], tried: Sequence[Trial]
+) -> Repair | None:
+    """Return what would put the model right, and whether losses confirm it."""
+    change = _change_of([layer for layer in layers if layer.agrees is False], AS_WEIGHTS_SAY)
+    confirmed = next((trial.is_better for trial in tried if trial.name == change.name), None)
+    bases = [trial for trial in tried if trial.name.startswith("base ") and trial.is_better]
+    base = None
+    if bases and not change.pairing:
+        best = min(bases, key=lambda trial: trial.loss or 0.0)
+        base = float(best.name.removeprefix("base "))
+    if not (change.pairing or change.unrotated or change.rotated or base):
+        return None
+    order: tuple[int, ...] = ()
+    if change.pairing:
+        layer, trained = next(iter(change.pairing.items()))
+        each = next(found for found in layers if found.layer == layer)
+        assert each.configured is not None
+        order = tuple(coordinate_order(trained, each.configured.width, each.d_head).tolist())
+    return Repair(
+        by_rows=tuple(change.pairing),
+        unrotated=change.unrotated,
+        rotated=change.rotated,
+        order=order,
+        base=base,
+        confirmed=confirmed if confirmed is not None or base is None else True,
+    )
+
+
+def _written(model: Model, repair: Repair | None, target: Path) -> Repair:
+    """Write the repaired checkpoint; refused unless a lower loss confirms that it is one.
+
+    Raises:
+        InputError: there is nothing to repair by rows, or no loss confirms it.
+    """
+    if repair is None or not repair.by_rows:
+        raise InputError(
+            f"{model.name}: no order of rows would put anything right here; nothing was written."
+        )
+    if repair.confirmed is None:
+        raise InputError(
+            f"{model.name}: a repair is written only if the loss confirms it. Give a text too."
+        )
+    if not repair.confirmed:
+        raise InputError(
+            f"{model.name}: the loss is not lower with the rows in the other order; nothing was "
+            "written."
+        )
+    stack = model.architecture.stacks[0]
+    orders = {}
+    for layer in repair.by_rows:
+        spec = stack.layers[layer].rotary
+        assert spec is not None
+        trained = OTHER[spec.pairing]
+        orders |= row_orders(stack, layer, trained, spec.d_rotary)
+    write_repaired(Path(model.checkpoint.path), target, orders)
+    return replace(repair, written_to=str(target))

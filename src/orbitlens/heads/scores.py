@@ -1,0 +1,58 @@
+"""The weights behind queries and keys alone, as they are stored: what a search for planes reads.
+
+Enters: a `Checkpoint` and a layer's number. Leaves: `ScoreWeights`. Values and output maps are not
+read where the file keeps them apart. Gains of norms on queries and keys are folded in; the norm in
+front of attention is not, since training balances the stored weights (`theory/planes.py`).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from orbitlens.checkpoint.opened import Checkpoint
+from orbitlens.errors import CheckpointError
+from orbitlens.families.architecture import LayerSpec, Stack
+from orbitlens.heads.layers import load_layer
+from orbitlens.heads.reading import LayerReader
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreWeights:
+    """Queries and keys of one layer; keys are shared by equally many heads each."""
+
+    spec: LayerSpec
+    w_q: Float[Tensor, "head d_model d_head"]  # float32
+    w_k: Float[Tensor, "kv_head d_model d_head"]
+    n_plain: int  # last coordinates of a head that are known not to be turned (latent attention)
+
+
+def load_scores(checkpoint: Checkpoint, index: int, *, stack: str | None = None) -> ScoreWeights:
+    """Read the queries and keys of one layer.
+
+    Raises:
+        CheckpointError: a tensor is broken, or the layer's maps are no product of stored weights.
+    """
+    tower = checkpoint.stack(stack)
+    if tower.refusal is not None or tower.recipe is not None:
+        why = tower.refusal or f"its maps are computed by the recipe {tower.recipe!r}"
+        raise CheckpointError(f"{checkpoint.path}: {why}. Its queries and keys cannot be read.")
+    if tower.latent is not None:
+        return _latent_scores(checkpoint, tower, index)
+    queries, keys = LayerReader(checkpoint, tower, index, torch.device("cpu")).scores()
+    return ScoreWeights(spec=tower.layers[index], w_q=queries, w_k=keys, n_plain=0)
+
+
+def _latent_scores(checkpoint: Checkpoint, tower: Stack, index: int) -> ScoreWeights:
+    """Return the maps from tokens to heads through the bottlenecks, the rotated part alone."""
+    layer = load_layer(checkpoint, index, stack=tower.name)
+    assert tower.latent is not None
+    width = tower.latent.d_rotary
+    heads = list(layer)
+    return ScoreWeights(
+        spec=layer.spec,
+        w_q=torch.stack([head.w_q[:, :width] for head in heads]).float(),
+        w_k=heads[0].w_k[None, :, :width].float(),  # one for all heads
+        n_plain=0,
+    )

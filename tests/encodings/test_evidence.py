@@ -1,0 +1,108 @@
+"""What weights say of their rotation: the zoo, planted faults, and layers that do not say."""
+
+import pytest
+import torch
+
+from orbitlens.checkpoint.load import load_checkpoint
+from orbitlens.encodings.evidence import Found, Rotated, layer_evidence, readings
+from orbitlens.encodings.rows import coordinate_order
+from orbitlens.families.architecture import Pairing
+from orbitlens.heads.layers import load_layer
+from orbitlens.heads.scores import ScoreWeights, load_scores
+from orbitlens.running.model import load
+
+HALVES = Rotated(pairing=Pairing.HALVES, width=16)
+NEIGHBOURS = Rotated(pairing=Pairing.NEIGHBOURS, width=16)
+
+
+def scores_of(name):
+    model = load(name)
+    return [load_scores(model.checkpoint, k) for k in range(model.architecture.stacks[0].n_layers)]
+
+
+def read(scores, **more):
+    return readings([layer_evidence(each, "decoder", k, **more) for k, each in enumerate(scores)])
+
+
+def converted(scores):
+    """Return weights whose rows a conversion has put where neighbours pair up."""
+    order = coordinate_order(Pairing.NEIGHBOURS, 16, 16).argsort()
+    return ScoreWeights(
+        spec=scores.spec, w_q=scores.w_q[..., order], w_k=scores.w_k[..., order], n_plain=0
+    )
+
+
+def test_the_rotary_model_of_the_zoo_says_halves_in_every_layer():
+    found = read(scores_of("orbit-nano-rotary"))
+    assert [each.rotated for each in found] == [HALVES] * 4
+    assert all(each.agrees for each in found)
+
+
+@pytest.mark.parametrize("name", ["orbit-nano-none", "orbit-nano-alibi", "orbit-nano-learned"])
+def test_the_others_say_that_they_were_not_rotated(name):
+    found = read(scores_of(name))
+    assert [each.found for each in found] == [Found.PLAIN] * 4
+    assert all(each.agrees for each in found)
+
+
+@pytest.mark.parametrize("layers", [(0, 1, 2, 3), (2,)])
+def test_a_wrong_conversion_is_seen_in_the_layers_that_have_it(layers):
+    given = [
+        converted(s) if k in layers else s for k, s in enumerate(scores_of("orbit-nano-rotary"))
+    ]
+    found = read(given)
+    assert [each.rotated for each in found] == [
+        NEIGHBOURS if k in layers else HALVES for k in range(4)
+    ]
+    assert [each.agrees for each in found] == [k not in layers for k in range(4)]
+
+
+def test_weights_without_training_do_not_say(generator):
+    scores = [
+        ScoreWeights(
+            spec=each.spec,
+            w_q=torch.randn(each.w_q.shape, generator=generator),
+            w_k=torch.randn(each.w_k.shape, generator=generator),
+            n_plain=0,
+        )
+        for each in scores_of("orbit-nano-rotary")
+    ]
+    found = read(scores)
+    assert [each.found for each in found] == [Found.UNKNOWN] * 4
+    assert [each.agrees for each in found] == [None] * 4
+
+
+def test_shuffles_within_heads_give_a_p_value():
+    first = scores_of("orbit-nano-rotary")[:1]
+    assert read(first, shuffles=19)[0].p_value == pytest.approx(1 / 20)
+    none = scores_of("orbit-nano-none")[:1]
+    assert read(none, shuffles=19)[0].p_value > 1 / 20
+
+
+def test_stories260k_says_halves_in_every_layer(shared_model):
+    folder = shared_model("stories260K-llama-hf")
+    found = read(scores_of(folder))
+    assert [str(each.rotated) for each in found] == ["halves, 8"] * 5
+
+
+@pytest.mark.parametrize(
+    "name", ["llama", "gpt_neox", "falcon-new", "qwen3", "olmo2", "gptj", "gemma2", "phi3"]
+)
+def test_queries_and_keys_are_those_of_the_layer(name, model_folder):
+    checkpoint = load_checkpoint(model_folder(name))
+    scores, layer = load_scores(checkpoint, 1), load_layer(checkpoint, 1)
+    for w, whole, gains in (
+        (scores.w_q, layer.w_q, layer.q_gains),
+        (scores.w_k, layer.w_k, layer.k_gains),
+    ):
+        heads = whole.double().unflatten(1, (len(w), -1)).transpose(0, 1)
+        expected = heads if gains is None else heads * gains[:, None]
+        assert torch.allclose(w.double(), expected, atol=1e-6)
+
+
+def test_latent_attention_gives_its_rotated_part_alone(model_folder):
+    checkpoint = load_checkpoint(model_folder("deepseek_v2"))
+    scores = load_scores(checkpoint, 0)
+    latent = checkpoint.architecture.stacks[0].latent
+    assert scores.w_q.shape[-1] == scores.w_k.shape[-1] == latent.d_rotary
+    assert len(scores.w_k) == 1

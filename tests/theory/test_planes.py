@@ -1,0 +1,130 @@
+"""Marks of a rotation in weights: planted ones are found, random weights have none."""
+
+import math
+
+import pytest
+import torch
+
+from orbitlens.families.architecture import Pairing
+from orbitlens.theory.planes import energies, marks, members, widths
+
+N_HEADS, D_MODEL, D_HEAD = 4, 64, 16
+
+
+def drawn(generator, scale_q=None, scale_k=None):
+    shape = (N_HEADS, D_MODEL, D_HEAD)
+    q, k = (torch.randn(shape, generator=generator) for _ in range(2))
+    return (q if scale_q is None else q * scale_q), (k if scale_k is None else k * scale_k)
+
+
+def on_planes(pairing, of_first, of_second):
+    """Return one factor a head and coordinate, from those of the two members of each plane."""
+    first, second = members(pairing, D_HEAD)
+    factors = torch.ones(N_HEADS, 1, D_HEAD)
+    factors[:, 0, first], factors[:, 0, second] = of_first, of_second
+    return factors
+
+
+@pytest.mark.parametrize("pairing", Pairing)
+def test_opposite_imbalances_of_members_are_found_under_their_pairing(pairing, generator):
+    free = torch.exp(0.5 * torch.randn(N_HEADS, D_HEAD // 2, generator=generator))
+    q, k = drawn(generator, on_planes(pairing, free, 1 / free), on_planes(pairing, 1 / free, free))
+    seen = energies(q, k)
+    other = next(p for p in Pairing if p is not pairing)
+    assert marks(seen, pairing, D_HEAD).balance > 15
+    assert marks(seen, other, D_HEAD).balance < 5
+
+
+@pytest.mark.parametrize("pairing", Pairing)
+def test_energies_that_follow_the_plane_are_a_trend_under_its_pairing(pairing, generator):
+    slope = torch.linspace(-0.7, 0.7, D_HEAD // 2).exp().expand(N_HEADS, -1)
+    q, k = drawn(generator, on_planes(pairing, slope, slope), on_planes(pairing, slope, slope))
+    seen = energies(q, k)
+    other = next(p for p in Pairing if p is not pairing)
+    assert marks(seen, pairing, D_HEAD).trend > 30
+    assert marks(seen, pairing, D_HEAD).trend > marks(seen, other, D_HEAD).trend + 10
+
+
+@pytest.mark.parametrize("pairing", Pairing)
+def test_products_within_planes_are_found(pairing, generator):
+    q, k = drawn(generator)
+    first, second = members(pairing, D_HEAD)
+    k = k.clone()
+    k[:, :, second] += 0.7 * q[:, :, first]
+    seen = energies(q, k)
+    other = next(p for p in Pairing if p is not pairing)
+    assert marks(seen, pairing, D_HEAD).crossed > 15 > 3 * marks(seen, other, D_HEAD).crossed
+
+
+def test_random_weights_have_no_marks():
+    best = []
+    for seed in range(60):
+        seen = energies(*drawn(torch.Generator().manual_seed(seed)))
+        best.append(max(marks(seen, p, w).nats for p in Pairing for w in widths(D_HEAD)))
+        assert abs(seen.balance) < 0.2
+        assert 0.5 < seen.spread < 2
+    assert max(best) < 14  # what a layer needs to be called rotary
+    assert sorted(best)[54] < 8  # what is little
+
+
+def test_weights_that_balance_whole_have_a_balance_of_one_and_no_partners(generator):
+    q, _ = drawn(generator)
+    turned = torch.linalg.qr(torch.randn(D_MODEL, D_MODEL, generator=generator)).Q
+    seen = energies(q, turned @ q)  # k^T k = q^T q
+    assert seen.balance == pytest.approx(1, abs=1e-4)
+    assert marks(seen, Pairing.HALVES, D_HEAD).balance < 8
+
+
+def test_zero_weights_are_no_error():
+    zero = torch.zeros(N_HEADS, D_MODEL, D_HEAD)
+    seen = energies(zero, zero)
+    assert math.isfinite(marks(seen, Pairing.HALVES, D_HEAD).nats)
+
+
+# --- what gradient descent keeps -------------------------------------------------------------
+
+
+def descended(rotated, steps=1600, rate=5e-5):
+    """Return q and k of one head before and after plain descent on a loss of its scores."""
+    generator = torch.Generator().manual_seed(3)
+    tokens = torch.randn(12, 6, generator=generator, dtype=torch.float64)
+    wanted = torch.randn(12, 12, generator=generator, dtype=torch.float64)
+    q, k = (
+        torch.randn(6, 4, generator=generator, dtype=torch.float64).requires_grad_()
+        for _ in range(2)
+    )
+    before = [w.detach().clone() for w in (q, k)]
+    places = torch.arange(12, dtype=torch.float64)
+    turns = torch.polar(torch.ones(12, 2).double(), places[:, None] * torch.tensor([1.0, 0.3]))
+
+    def turned(x):
+        halves = torch.complex(*x.chunk(2, dim=1))
+        return halves * turns if rotated else halves
+
+    for _ in range(steps):
+        scores = (turned(tokens @ q) @ turned(tokens @ k).mH).real
+        (scores - wanted).square().mean().backward()
+        with torch.no_grad():
+            for w in (q, k):
+                w -= rate * 12 * w.grad
+                w.grad = None
+    return before, [w.detach() for w in (q, k)]
+
+
+def gram_difference(pair):
+    q, k = pair
+    return q.T @ q - k.T @ k
+
+
+def test_with_a_rotation_descent_keeps_the_balance_of_planes_and_not_of_members():
+    before, after = (gram_difference(pair).diagonal() for pair in descended(rotated=True))
+    moved = (after - before).abs()
+    of_planes = (after - before).unflatten(0, (2, 2)).sum(dim=0).abs()
+    assert moved.max() > 0.1
+    assert of_planes.max() < 0.02 * moved.max()
+
+
+def test_without_one_it_keeps_the_whole_of_it():
+    before, after = (gram_difference(pair) for pair in descended(rotated=False))
+    rotated = gram_difference(descended(rotated=True)[1]) - before
+    assert (after - before).abs().max() < 0.02 * rotated.abs().max()
