@@ -41,6 +41,7 @@ LAYOUT = {
     "rotary_base": "where the config gives none",
     "rotary_share": "part of a head that is turned, where the config does not say",
     "rotary_layer_type": "which of several encodings a layer has",
+    "is_turned": "whether the rotary encoding acts in a layer",
     "alibi_scale": "multiplies the standard slopes",
     "window": "how many tokens a token sees, itself included",
     "scale": "multiplies query-key products",

@@ -15,7 +15,7 @@ from orbitlens.encodings.evidence import Found, LayerPositions, layer_evidence, 
 from orbitlens.encodings.options import PositionsOptions
 from orbitlens.encodings.positions_result import Positions, Repair
 from orbitlens.encodings.repair import write_repaired
-from orbitlens.encodings.rows import coordinate_order, row_orders
+from orbitlens.encodings.rows import Order, coordinate_order, row_orders
 from orbitlens.encodings.tables import TableReading, table_reading
 from orbitlens.encodings.trial import Trial, trials
 from orbitlens.errors import CheckpointError, InputError
@@ -268,7 +268,7 @@ def _written(model: Model, repair: Repair | None, target: Path) -> Repair:
             "written."
         )
     stack = model.architecture.stacks[0]
-    orders = {}
+    orders: dict[str, Order] = {}
     for layer in repair.by_rows:
         spec = stack.layers[layer].rotary
         assert spec is not None

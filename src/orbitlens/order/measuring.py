@@ -109,8 +109,8 @@ def measure_order(
     chosen = options or AuditOptions()
     _check_items(subject, items, chosen)
     started = time.perf_counter()
-    generator = torch.Generator().manual_seed(chosen.seed)
-    checks = verify(subject, items, generator=generator)
+    checks = verify(subject, items, generator=torch.Generator().manual_seed(chosen.seed))
+    generator = torch.Generator().manual_seed(chosen.seed)  # whatever the probes draw
     effort = effort_for(chosen, subject, len(items))
     bench = _bench(subject, items, generator, effort, progress)
     values = _values(bench, effort.each)

@@ -76,7 +76,8 @@ def energies(
 def _balance(
     queries: Float[Tensor, "kv_head d_head d_head"], keys: Float[Tensor, "kv_head d_head d_head"]
 ) -> float:
-    above, right = torch.triu_indices(*queries.shape[1:], offset=1)
+    n = queries.shape[-1]
+    above, right = torch.triu_indices(n, n, offset=1)
     a, b = queries[:, above, right], keys[:, above, right]
     size = (a.square().sum() * b.square().sum()).sqrt()
     return float((a * b).sum() / size.clamp(min=SMALLEST))
