@@ -326,6 +326,12 @@ def test_without_a_symmetric_score_map_the_energy_can_turn():
     assert broken > 0
 
 
+@pytest.mark.parametrize("size", [1e2, 1e3, 1e9])
+def test_scores_far_from_symmetric_get_no_energy_and_no_error(size):
+    system = on_sphere(size * score(1), score(2))
+    assert "N6" not in held(system, around(0))
+
+
 def test_no_theorem_speaks_of_directions_that_nothing_is_known_of():
     outlook = predict(on_sphere(score(0), score(1)), around(0))
     assert outlook.source is Ground.NONE

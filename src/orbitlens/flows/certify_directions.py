@@ -116,7 +116,7 @@ def energy_certificate(flow: Directions) -> Certificate:
     missed = float(np.linalg.norm(v - k * w, 2)) + 1e-15 * len(w) * abs(k) * size
     missed += abs(k) * (twist + math.expm1(min(2 * twist, 700.0)) * size / 2)
     near = missed <= PROPORTIONAL * abs(k) * size and k != 0
-    loss = missed**2 / (2 * abs(k)) if k != 0 else 0.0
+    loss = missed**2 / (2 * abs(k)) if near else 0.0  # of maps far from this, missed is 1e300
     hypotheses = [
         Hypothesis(name="one head", holds=len(flow.heads) == 1, detail="several heads"),
         full_attention(head),
