@@ -3,7 +3,9 @@
 import pytest
 import torch
 
+from orbitlens.order.api import audit
 from orbitlens.order.checks import N_PROBED, STILL, relative, verify
+from orbitlens.order.options import AuditOptions
 from orbitlens.order.subject import Cell, run
 from symmetry_subjects import faulty, subject_of
 from tiny_models import float64
@@ -70,3 +72,11 @@ def test_float32_noise_of_what_sees_nothing_is_far_below_the_limit(name, generat
     found = named["pe_causal: other tokens move the prediction"]
     assert not found.passed
     assert found.value < STILL / 10
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_sorter_of_three_digits_is_not_refused_for_what_a_probe_draws(seed, shared_model):
+    """Other digits for each may be the same ones in another order, which it does not notice."""
+    options = AuditOptions(samples=4, permutations=2, length=6, seed=seed, slices=False)
+    found = audit(shared_model("gpt-nano-sort-hf"), options=options)
+    assert all(check.passed for check in found.checks)

@@ -17,7 +17,7 @@ from orbitlens.encodings.positions_result import Positions, Repair
 from orbitlens.encodings.repair import write_repaired
 from orbitlens.encodings.rows import Order, coordinate_order, row_orders
 from orbitlens.encodings.tables import TableReading, table_reading
-from orbitlens.encodings.trial import Trial, trials
+from orbitlens.encodings.trial import HypothesisTrial, trials
 from orbitlens.errors import CheckpointError, InputError
 from orbitlens.families.architecture import Pairing
 from orbitlens.heads.layers import position_table
@@ -62,7 +62,7 @@ def positions(
     opened = load(model)
     started = time.perf_counter()
     layers, flags = _layers(opened, chosen, progress)
-    tried: tuple[Trial, ...] = ()
+    tried: tuple[HypothesisTrial, ...] = ()
     n_tokens, shown = 0, None
     if text is not None:
         batches, shown = _batches(opened.running, text, chosen)
@@ -220,7 +220,7 @@ def _change_of(wrong: Sequence[LayerPositions], name: str) -> Change:
 
 
 def _repair(
-    model: Model, layers: Sequence[LayerPositions], tried: Sequence[Trial]
+    model: Model, layers: Sequence[LayerPositions], tried: Sequence[HypothesisTrial]
 ) -> Repair | None:
     """Return what would put the model right, and whether losses confirm it."""
     change = _change_of([layer for layer in layers if layer.agrees is False], AS_WEIGHTS_SAY)

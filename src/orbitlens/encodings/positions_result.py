@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from orbitlens.encodings.evidence import Found, LayerPositions
 from orbitlens.encodings.tables import TableReading
-from orbitlens.encodings.trial import Trial
+from orbitlens.encodings.trial import HypothesisTrial
 from orbitlens.results.base import Result
 from orbitlens.results.html import HtmlTable
 from orbitlens.results.tidy import data_frame
@@ -41,7 +41,7 @@ class Positions(Result):
     model: ModelInfo
     layers: tuple[LayerPositions, ...]
     table: TableReading | None  # of absolute positions
-    trials: tuple[Trial, ...]  # losses of hypotheses; empty: not run
+    trials: tuple[HypothesisTrial, ...]  # losses of hypotheses; empty: not run
     repair: Repair | None  # None: nothing disagrees
     text: str | None  # what losses were measured on
     n_tokens: int

@@ -1,8 +1,8 @@
 """Loss on a text under each hypothesis: what confirms, or refutes, what the weights say.
 
-Enters: a model that predicts next tokens, contexts, changes. Leaves: a `Trial` each: nats a token,
-and the difference to the model as it is loaded with its standard error over contexts, which are the
-same for all. A change that cannot be made is kept with the reason.
+Enters: a model that predicts next tokens, contexts, changes. Leaves: a `HypothesisTrial` each: nats
+a token, and the difference to the model as it is loaded with its standard error over contexts,
+which are the same for all. A change that cannot be made is kept with the reason.
 """
 
 import math
@@ -24,7 +24,7 @@ LEAST = 0.002  # nats a token: smaller differences are no broken conversion
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
+class HypothesisTrial:
     """The loss of one hypothesis."""
 
     name: str
@@ -52,28 +52,32 @@ class Trial:
 AS_LOADED = "as loaded"
 
 
-def trials(model: Model, batches: Sequence[Batch], changes: Sequence[Change]) -> tuple[Trial, ...]:
+def trials(
+    model: Model, batches: Sequence[Batch], changes: Sequence[Change]
+) -> tuple[HypothesisTrial, ...]:
     """Return the loss of the model as it is loaded, then under each change."""
     with model.evaluating():
         base = losses(model, batches)
-        rows = [Trial(name=AS_LOADED, loss=float(base.mean()), difference=0.0, deviation=0.0)]
+        rows = [
+            HypothesisTrial(name=AS_LOADED, loss=float(base.mean()), difference=0.0, deviation=0.0)
+        ]
         rows += [_trial(model, batches, change, base) for change in changes]
     return tuple(rows)
 
 
 def _trial(
     model: Model, batches: Sequence[Batch], change: Change, base: Float[Tensor, " context"]
-) -> Trial:
+) -> HypothesisTrial:
     try:
         with changed(model, change):
             measured = losses(model, batches)
     except InputError as refusal:
-        return Trial(
+        return HypothesisTrial(
             name=change.name, loss=None, difference=None, deviation=None, note=str(refusal)
         )
     gap = measured - base
     error = float(gap.std()) / math.sqrt(len(gap)) if len(gap) > 1 else math.inf
-    return Trial(
+    return HypothesisTrial(
         name=change.name,
         loss=float(measured.mean()),
         difference=float(gap.mean()),

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from orbitlens.encodings.evidence import Found, LayerPositions
 from orbitlens.encodings.positions_result import Positions, Repair
 from orbitlens.encodings.tables import TableReading
-from orbitlens.encodings.trial import AS_LOADED, Trial
+from orbitlens.encodings.trial import AS_LOADED, HypothesisTrial
 
 
 def summary_sentences(result: Positions) -> Iterator[str]:
@@ -120,7 +120,7 @@ def loss_sentence(result: Positions) -> str:
     )
 
 
-def _loss(trial: Trial) -> float:
+def _loss(trial: HypothesisTrial) -> float:
     assert trial.loss is not None
     return trial.loss
 

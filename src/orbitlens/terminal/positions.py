@@ -7,7 +7,7 @@ from rich.text import Text
 
 from orbitlens.encodings.evidence import Found, LayerPositions
 from orbitlens.encodings.positions_result import Positions
-from orbitlens.encodings.trial import Trial
+from orbitlens.encodings.trial import HypothesisTrial
 from orbitlens.encodings.words import summary_sentences
 from orbitlens.terminal.fitted_table import Column, FittedTable
 
@@ -79,7 +79,7 @@ def _row(each: LayerPositions) -> list[str | Text]:
     ]
 
 
-def _loss_row(trial: Trial) -> list[str | Text]:
+def _loss_row(trial: HypothesisTrial) -> list[str | Text]:
 
     if trial.loss is None:
         return [f"{trial.name}: not run, {trial.note}", "", "", ""]
