@@ -26,7 +26,6 @@ from orbitlens.families.architecture import Pairing
 from orbitlens.heads.scores import ScoreWeights, load_scores
 from orbitlens.running.model import Model, load
 
-OTHER = {Pairing.HALVES: Pairing.NEIGHBOURS, Pairing.NEIGHBOURS: Pairing.HALVES}
 Truth = tuple[str, int] | None  # pairing and width; None: not rotated
 
 
@@ -63,7 +62,7 @@ def converted(scores: ScoreWeights, truth: Truth) -> tuple[ScoreWeights, Truth]:
     pairing, width = Pairing(truth[0]), truth[1]
     order = coordinate_order(pairing, width, scores.w_q.shape[-1])
     moved = replace(scores, w_q=scores.w_q[..., order], w_k=scores.w_k[..., order])
-    return moved, (OTHER[pairing].value, width)
+    return moved, (pairing.other.value, width)
 
 
 def outcome(found: LayerPositions, truth: Truth) -> str:

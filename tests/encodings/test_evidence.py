@@ -27,9 +27,7 @@ def read(scores, **more):
 def converted(scores):
     """Return weights whose rows a conversion has put where neighbours pair up."""
     order = coordinate_order(Pairing.NEIGHBOURS, 16, 16).argsort()
-    return ScoreWeights(
-        spec=scores.spec, w_q=scores.w_q[..., order], w_k=scores.w_k[..., order], n_plain=0
-    )
+    return ScoreWeights(spec=scores.spec, w_q=scores.w_q[..., order], w_k=scores.w_k[..., order])
 
 
 def test_the_rotary_model_of_the_zoo_says_halves_in_every_layer():
@@ -63,7 +61,6 @@ def test_weights_without_training_do_not_say(generator):
             spec=each.spec,
             w_q=torch.randn(each.w_q.shape, generator=generator),
             w_k=torch.randn(each.w_k.shape, generator=generator),
-            n_plain=0,
         )
         for each in scores_of("orbit-nano-rotary")
     ]

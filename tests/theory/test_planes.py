@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from orbitlens.families.architecture import Pairing
-from orbitlens.theory.planes import energies, marks, members, widths
+from orbitlens.heads.rotary import plane_members
+from orbitlens.theory.planes import energies, marks, widths
 
 N_HEADS, D_MODEL, D_HEAD = 4, 64, 16
 
@@ -19,7 +20,7 @@ def drawn(generator, scale_q=None, scale_k=None):
 
 def on_planes(pairing, of_first, of_second):
     """Return one factor a head and coordinate, from those of the two members of each plane."""
-    first, second = members(pairing, D_HEAD)
+    first, second = plane_members(pairing, D_HEAD)
     factors = torch.ones(N_HEADS, 1, D_HEAD)
     factors[:, 0, first], factors[:, 0, second] = of_first, of_second
     return factors
@@ -48,7 +49,7 @@ def test_energies_that_follow_the_plane_are_a_trend_under_its_pairing(pairing, g
 @pytest.mark.parametrize("pairing", Pairing)
 def test_products_within_planes_are_found(pairing, generator):
     q, k = drawn(generator)
-    first, second = members(pairing, D_HEAD)
+    first, second = plane_members(pairing, D_HEAD)
     k = k.clone()
     k[:, :, second] += 0.7 * q[:, :, first]
     seen = energies(q, k)

@@ -123,6 +123,15 @@ def _expanded(scale: Tensor, value: Tensor, name: str) -> Tensor:
 
 def header_sha256(file: Path) -> str:
     """Return the SHA-256 of a safetensors header: its length, names, shapes, types and offsets."""
+    return hashlib.sha256(header_bytes(file)).hexdigest()
+
+
+def header_bytes(file: Path) -> bytes:
+    """Return how a safetensors file begins: 8 bytes that give its header's length, and the header.
+
+    Raises:
+        CheckpointError: it is no such file, or its header is out of bounds.
+    """
     try:
         with open_regular(file) as handle:
             start = handle.read(8)
@@ -133,7 +142,7 @@ def header_sha256(file: Path) -> str:
             (length,) = struct.unpack("<Q", start)
             if length > min(LARGEST_HEADER, file.stat().st_size - 8):
                 raise broken_file(file, f"it announces a header of {length} bytes")
-            return hashlib.sha256(start + handle.read(length)).hexdigest()
+            return start + handle.read(length)
     except OSError as error:
         raise broken_file(file, error) from error
 

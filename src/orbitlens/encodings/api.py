@@ -19,7 +19,6 @@ from orbitlens.encodings.rows import Order, coordinate_order, row_orders
 from orbitlens.encodings.tables import TableReading, table_reading
 from orbitlens.encodings.trial import HypothesisTrial, trials
 from orbitlens.errors import CheckpointError, InputError
-from orbitlens.families.architecture import Pairing
 from orbitlens.heads.layers import position_table
 from orbitlens.heads.scores import load_scores
 from orbitlens.running.batches import batches_of, limits_for
@@ -30,7 +29,6 @@ from orbitlens.running.model import Model, load
 
 Progress = Callable[[int, int | None], None]
 AS_WEIGHTS_SAY = "as the weights say"
-OTHER = {Pairing.HALVES: Pairing.NEIGHBOURS, Pairing.NEIGHBOURS: Pairing.HALVES}
 MOST_SINGLE = 8  # layers that are tried one by one
 
 
@@ -190,13 +188,13 @@ def _changes(
         return tried
     first = stack.layers[rotated[0]].rotary
     assert first is not None
-    other = OTHER[first.pairing]
+    other = first.pairing.other
     tried.append(Change(name=f"{other.value} in all layers", pairing=dict.fromkeys(rotated, other)))
-    tried.append(Change(name="no rotation at all", pairing={}, unrotated=tuple(rotated)))
+    tried.append(Change(name="no rotation at all", unrotated=tuple(rotated)))
     bases = {layer.rotary.base for layer in stack.layers if layer.rotary is not None}
     if len(bases) == 1:
         others = [base for base in options.bases if base not in bases]
-        tried += [Change(name=f"base {base:g}", pairing={}, base=base) for base in others]
+        tried += [Change(name=f"base {base:g}", base=base) for base in others]
     return tried
 
 
@@ -225,11 +223,10 @@ def _repair(
     """Return what would put the model right, and whether losses confirm it."""
     change = _change_of([layer for layer in layers if layer.agrees is False], AS_WEIGHTS_SAY)
     confirmed = next((trial.is_better for trial in tried if trial.name == change.name), None)
-    bases = [trial for trial in tried if trial.name.startswith("base ") and trial.is_better]
+    bases = [trial for trial in tried if trial.base is not None and trial.is_better]
     base = None
     if bases and not change.pairing:
-        best = min(bases, key=lambda trial: trial.loss or 0.0)
-        base = float(best.name.removeprefix("base "))
+        base = min(bases, key=lambda trial: trial.loss or 0.0).base
     if not (change.pairing or change.unrotated or change.rotated or base):
         return None
     order: tuple[int, ...] = ()
@@ -272,7 +269,6 @@ def _written(model: Model, repair: Repair | None, target: Path) -> Repair:
     for layer in repair.by_rows:
         spec = stack.layers[layer].rotary
         assert spec is not None
-        trained = OTHER[spec.pairing]
-        orders |= row_orders(stack, layer, trained, spec.d_rotary)
+        orders |= row_orders(stack, layer, spec.pairing.other, spec.d_rotary)
     write_repaired(Path(model.checkpoint.path), target, orders)
     return replace(repair, written_to=str(target))

@@ -7,7 +7,7 @@ everything is put back behind it. What a family's code does not allow is refused
 import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -26,15 +26,10 @@ class Change:
     """What is tried on a running model; layers are those of its decoder."""
 
     name: str
-    pairing: dict[int, Pairing]  # layer -> the pairing its weights were trained with
+    pairing: dict[int, Pairing] = field(default_factory=dict)  # layer -> that of its training
     unrotated: tuple[int, ...] = ()
     rotated: tuple[int, ...] = ()  # layers that the config has unrotated
     base: float | None = None
-
-    @property
-    def is_repair_by_rows(self) -> bool:
-        """Whether reordering rows is all of it."""
-        return bool(self.pairing) and not (self.unrotated or self.rotated or self.base)
 
 
 @contextmanager

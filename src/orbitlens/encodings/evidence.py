@@ -6,7 +6,7 @@ model are mostly alike, so a layer that says little is held against what the oth
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -238,8 +238,3 @@ def _answer(
     if nats < LITTLE and layer.balance >= enough:
         return Found.PLAIN, None
     return Found.UNKNOWN, None
-
-
-def disagreeing(layers: Sequence[LayerPositions]) -> Iterator[LayerPositions]:
-    """Yield the layers whose weights say something else than the config."""
-    return (layer for layer in layers if layer.agrees is False)

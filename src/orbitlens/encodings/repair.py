@@ -6,17 +6,16 @@ that headers, types, other tensors, config and tokenizer are those of the origin
 """
 
 import json
-import math
 import shutil
-import struct
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
+from orbitlens.checkpoint.safetensors_file import header_bytes
 from orbitlens.encodings.rows import Order
 from orbitlens.errors import InputError
-from orbitlens.files import open_regular, write_folder
+from orbitlens.files import write_folder
 
 LENGTH = 8  # bytes that state the size of a header
 
@@ -53,18 +52,15 @@ def write_repaired(source: Path, target: Path, orders: Mapping[str, Order]) -> N
 
 def _reorder(file: Path, orders: Mapping[str, Order]) -> list[str]:
     """Rewrite the rows of the tensors that a file has; return their names."""
-    with open_regular(file) as opened:
-        (size,) = struct.unpack("<Q", opened.read(LENGTH))
-        header = json.loads(opened.read(size))
+    start = header_bytes(file)
+    header = json.loads(start[LENGTH:])
     here = [name for name in orders if name in header]
     with file.open("r+b") as opened:
         for name in here:
             begin, end = header[name]["data_offsets"]
-            shape = header[name]["shape"]
-            opened.seek(LENGTH + size + begin)
-            data = np.frombuffer(opened.read(end - begin), dtype=np.uint8)
-            rows = data.reshape(shape[0], (end - begin) // max(shape[0], 1))
-            assert math.prod(shape) > 0
-            opened.seek(LENGTH + size + begin)
-            opened.write(rows[orders[name][: shape[0]].numpy()].tobytes())
+            n_rows = header[name]["shape"][0]
+            opened.seek(len(start) + begin)
+            rows = np.frombuffer(opened.read(end - begin), dtype=np.uint8).reshape(n_rows, -1)
+            opened.seek(len(start) + begin)
+            opened.write(rows[orders[name][:n_rows].numpy()].tobytes())
     return here

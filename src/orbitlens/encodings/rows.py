@@ -29,9 +29,8 @@ def coordinate_order(trained: Pairing, width: int, d_head: int) -> Order:
     >>> coordinate_order(Pairing.HALVES, 6, 6).tolist()
     [0, 3, 1, 4, 2, 5]
     """
-    first = torch.arange(width).view(-1, 2) if trained is Pairing.NEIGHBOURS else None
-    turned = torch.arange(width).view(2, -1) if first is None else first
-    return torch.cat([turned.T.flatten(), torch.arange(width, d_head)])
+    shape = (-1, 2) if trained is Pairing.NEIGHBOURS else (2, -1)
+    return torch.cat([torch.arange(width).view(shape).T.flatten(), torch.arange(width, d_head)])
 
 
 def row_orders(stack: Stack, layer: int, trained: Pairing, width: int) -> dict[str, Order]:

@@ -31,6 +31,7 @@ class HypothesisTrial:
     loss: float | None  # nats a token; None where it could not be run
     difference: float | None  # to the model as loaded: negative is better
     deviation: float | None  # standard error of the difference, over contexts
+    base: float | None = None  # of the rotation, where it is what was changed
     note: str = ""
 
     @property
@@ -73,7 +74,12 @@ def _trial(
             measured = losses(model, batches)
     except InputError as refusal:
         return HypothesisTrial(
-            name=change.name, loss=None, difference=None, deviation=None, note=str(refusal)
+            name=change.name,
+            loss=None,
+            difference=None,
+            deviation=None,
+            base=change.base,
+            note=str(refusal),
         )
     gap = measured - base
     error = float(gap.std()) / math.sqrt(len(gap)) if len(gap) > 1 else math.inf
@@ -82,6 +88,7 @@ def _trial(
         loss=float(measured.mean()),
         difference=float(gap.mean()),
         deviation=error if math.isfinite(error) else None,
+        base=change.base,
     )
 
 

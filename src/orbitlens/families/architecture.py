@@ -29,6 +29,11 @@ class Pairing(StrEnum):
     HALVES = "halves"  # k with k + d_rotary/2: Llama, GPT-NeoX and most others
     NEIGHBOURS = "neighbours"  # 2k with 2k + 1: GPT-J, and Llama in GGUF files
 
+    @property
+    def other(self) -> "Pairing":
+        """The pairing that this one is mistaken for."""
+        return Pairing.NEIGHBOURS if self is Pairing.HALVES else Pairing.HALVES
+
 
 class NormKind(StrEnum):
     """What a normalisation divides by, and whether it centres first."""

@@ -203,8 +203,15 @@ def blocks_to_matrix(
 
 def plane_indices(rotation: Rotation) -> tuple[Int[Tensor, " pair"], Int[Tensor, " pair"]]:
     """Return the first and second coordinate of each plane."""
-    pairs = torch.arange(rotation.frequencies.numel())
-    if rotation.pairing is Pairing.HALVES:
+    return plane_members(rotation.pairing, 2 * rotation.frequencies.numel())
+
+
+def plane_members(
+    pairing: Pairing, width: int
+) -> tuple[Int[Tensor, " pair"], Int[Tensor, " pair"]]:
+    """Return the two coordinates of each plane among the first `width` of a head."""
+    pairs = torch.arange(width // 2)
+    if pairing is Pairing.HALVES:
         return pairs, pairs + pairs.numel()
     return 2 * pairs, 2 * pairs + 1
 

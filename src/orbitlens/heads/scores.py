@@ -25,7 +25,6 @@ class ScoreWeights:
     spec: LayerSpec
     w_q: Float[Tensor, "head d_model d_head"]  # float32
     w_k: Float[Tensor, "kv_head d_model d_head"]
-    n_plain: int  # last coordinates of a head that are known not to be turned (latent attention)
 
 
 def load_scores(checkpoint: Checkpoint, index: int, *, stack: str | None = None) -> ScoreWeights:
@@ -41,7 +40,7 @@ def load_scores(checkpoint: Checkpoint, index: int, *, stack: str | None = None)
     if tower.latent is not None:
         return _latent_scores(checkpoint, tower, index)
     queries, keys = LayerReader(checkpoint, tower, index, torch.device("cpu")).scores()
-    return ScoreWeights(spec=tower.layers[index], w_q=queries, w_k=keys, n_plain=0)
+    return ScoreWeights(spec=tower.layers[index], w_q=queries, w_k=keys)
 
 
 def _latent_scores(checkpoint: Checkpoint, tower: Stack, index: int) -> ScoreWeights:
@@ -54,5 +53,4 @@ def _latent_scores(checkpoint: Checkpoint, tower: Stack, index: int) -> ScoreWei
         spec=layer.spec,
         w_q=torch.stack([head.w_q[:, :width] for head in heads]).float(),
         w_k=heads[0].w_k[None, :, :width].float(),  # one for all heads
-        n_plain=0,
     )

@@ -26,6 +26,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from orbitlens.families.architecture import Pairing
+from orbitlens.heads.rotary import plane_members
 
 SMALLEST = 1e-30  # of an energy; zeros have a logarithm then
 DEGREE = 2  # of the trend
@@ -86,14 +87,6 @@ def _balance(
 # --- hypotheses ------------------------------------------------------------------------------
 
 
-def members(pairing: Pairing, width: int) -> tuple[Int[Tensor, " pair"], Int[Tensor, " pair"]]:
-    """Return the two coordinates of each plane among the first `width` of a head."""
-    if pairing is Pairing.HALVES:
-        first = torch.arange(width // 2)
-        return first, first + width // 2
-    return torch.arange(0, width, 2), torch.arange(1, width, 2)
-
-
 def widths(d_head: int) -> tuple[int, ...]:
     """Return how many coordinates rotations turn: all, or a share that a family of models has.
 
@@ -122,7 +115,7 @@ class Marks:
 
 def marks(found: Energies, pairing: Pairing, width: int) -> Marks:
     """Return the evidence that the first `width` coordinates are turned in pairs."""
-    first, second = members(pairing, width)
+    first, second = plane_members(pairing, width)
     total, gain_total = _detrended(found.total, first, second)
     imbalance, gain_imbalance = _detrended(found.imbalance, first, second)
     diagonal, _ = _detrended(found.crossed.diagonal(dim1=1, dim2=2), first, second)
