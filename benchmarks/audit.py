@@ -16,12 +16,12 @@ import torch
 import transformers
 from _timing import machine, time_in_turns, time_once
 
+from orbitlens.order.comparing import Bench, batches, compare
 from orbitlens.order.divergence import js_bits
 from orbitlens.order.measuring import measure_order
 from orbitlens.order.options import AuditOptions
 from orbitlens.order.permutations import neighbour_swaps, shuffles
 from orbitlens.order.questions import subject_for
-from orbitlens.order.sensitivity import Bench, compare, neighbour_effects
 from orbitlens.order.subject import Cell, run
 from orbitlens.running.inputs import inputs_of, random_ids
 from orbitlens.running.model import load
@@ -71,11 +71,15 @@ def compare_swaps(subject, items, repeats):
     results = {}
 
     def shared():
-        results["ours"] = neighbour_effects(bench).values
+        bench.kept.clear()
+        bench.prefixes.clear()
+        results["ours"] = compare(bench, subject.own_cell, swaps).values
 
     def batched():
-        bench.kept.clear()
-        results["batched"] = compare(bench, subject.own_cell, swaps).values
+        rows = torch.cat([items, items[:, swaps].flatten(0, 1)])
+        found = torch.cat([run(subject, b, subject.own_cell).prediction for b in batches(rows)])
+        after = found[len(items) :].unflatten(0, (len(items), len(swaps)))
+        results["batched"] = js_bits(found[: len(items), None].expand_as(after), after)
 
     def single():
         results["other"] = one_call_each(subject, items, each, subject.own_cell)

@@ -18,11 +18,12 @@ import transformers
 from _timing import machine, time_in_turns
 from audit import one_call_each
 
+from orbitlens.order.comparing import Bench, compare
 from orbitlens.order.measuring import measure_order
 from orbitlens.order.options import AuditOptions
 from orbitlens.order.permutations import shuffles
-from orbitlens.order.sensitivity import Bench, compare
 from orbitlens.order.subject import Cell, make_subject
+from orbitlens.running.loading import threads_for
 
 GOAL, AGREE = 1.0, 1e-5
 
@@ -66,10 +67,12 @@ def main():
 
     def batched():
         bench.kept.clear()
+        bench.prefixes.clear()
         results["cells"] = [compare(bench, cell, perms).values for cell in Cell]
 
     def whole():
-        results["audit"] = measure_order(subject, items, options=chosen)
+        with threads_for(1):  # as the verb does
+            results["audit"] = measure_order(subject, items, options=chosen)
 
     jobs = {"plain": plain, "cells": batched, "audit": whole}
     times = time_in_turns(jobs, repeats=options.repeats, warm_up=False)

@@ -9,12 +9,13 @@ import torch
 from orbitlens.errors import AuditError, InputError
 from orbitlens.order.audit_result import Verdict
 from orbitlens.order.blocks import by_position, find_blocks, horizon
+from orbitlens.order.comparing import Bench, batches, compare
 from orbitlens.order.divergence import js_bits
 from orbitlens.order.measuring import measure_order
 from orbitlens.order.options import AuditOptions
 from orbitlens.order.permutations import neighbour_swaps, shuffles
-from orbitlens.order.prefix import can_share, swapped_predictions
-from orbitlens.order.sensitivity import Bench, batches, cell_values, compare, read_cell
+from orbitlens.order.prefix import can_share
+from orbitlens.order.sensitivity import cell_values, read_cell
 from orbitlens.order.subject import Cell, make_subject, run
 from symmetry_subjects import faulty, subject_of, without_positions
 
@@ -210,18 +211,50 @@ def test_sensitivity_needs_a_mechanism(generator):
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama-grouped", "opt", "gptj", "gpt_neo", "gpt_neox"])
-@pytest.mark.parametrize(("n_samples", "most"), [(3, 1.0), (16, 0.7)])
+@pytest.mark.parametrize(("n_samples", "most"), [(8, 0.9), (40, 0.8)])
 def test_shared_prefixes_change_no_number_and_run_fewer_tokens(name, n_samples, most, generator):
     """Of few inputs, swaps near each other run together, which shares a little less."""
     subject, items = subject_of(name, n_samples=n_samples)
     assert can_share(subject, subject.own_cell)
-    start, swapped, n_tokens = swapped_predictions(subject, items)
     bench = Bench(subject=subject, items=items, generator=generator)
-    assert torch.allclose(start, run(subject, items, subject.own_cell).prediction, atol=1e-5)
-    for k, swap in enumerate(neighbour_swaps(11, bench.movable)):
+    swaps = neighbour_swaps(11, bench.movable)
+    found = compare(bench, subject.own_cell, swaps)
+    start = run(subject, items, subject.own_cell).prediction
+    for k, swap in enumerate(swaps):
         alone = run(subject, items[:, swap], subject.own_cell).prediction
-        assert torch.allclose(swapped[:, k], alone, atol=1e-5)
-    assert n_tokens < most * items.numel() * (swapped.shape[1] + 1)
+        assert torch.allclose(found.values[:, k], js_bits(start, alone), rtol=1e-4, atol=1e-9)
+        assert torch.equal(found.moved[:, k].bool(), (items[:, swap] != items).any(1))
+    assert bench.cost.tokens < most * items.numel() * (len(swaps) + 1)
+
+
+def test_mixed_rows_come_back_in_their_order(generator):
+    """Long prefixes, short ones, none, rows that are the same, and equal ones, in one call."""
+    subject, items = subject_of("llama", n_samples=3)
+    items[1, 3] = items[1, 4]
+    swaps = neighbour_swaps(11, subject.movable(11))
+    mixed = torch.cat([swaps, swaps[:4], shuffles(11, subject.movable(11), 6, generator)])
+    mixed = mixed[torch.randperm(len(mixed), generator=generator)]
+    bench = Bench(subject=subject, items=items, generator=generator)
+    before = run(subject, items, subject.own_cell).prediction
+    for _ in range(2):  # the second time prefixes are there already
+        found = compare(bench, subject.own_cell, mixed)
+        for k, order in enumerate(mixed):
+            after = run(subject, items[:, order], subject.own_cell).prediction
+            assert torch.allclose(found.values[:, k], js_bits(before, after), rtol=1e-4, atol=1e-9)
+    assert len(bench.prefixes) == 1
+    assert bench.some(2).prefixes == []
+
+
+def test_states_kept_from_the_cells_are_those_of_inputs_as_they_are(generator):
+    subject, items = subject_of("llama", n_samples=5)
+    bench = Bench(subject=subject, items=items, generator=generator, n_states=3)
+    perms = bench.each(shuffles(11, bench.movable, 10, generator))
+    for cell in subject.compared:
+        compare(bench, cell, perms)
+        alone = run(subject, items[:3], cell, hidden=True)
+        assert len(bench.states[cell]) == len(alone.hidden)
+        for kept, own in zip(bench.states[cell], alone.hidden, strict=True):
+            assert torch.allclose(kept, own, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["mistral", "bloom", "roberta", "gpt2-inverse-layer-scale"])

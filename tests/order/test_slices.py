@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from orbitlens.order.comparing import Bench
 from orbitlens.order.probes import adjacency, classify, regress
 from orbitlens.order.residuals import residual_layers, without_residuals
-from orbitlens.order.sensitivity import Bench
 from orbitlens.order.slices import read_slices
 from symmetry_subjects import subject_of
 

@@ -11,8 +11,9 @@ reported beside what the swaps did.
 from dataclasses import dataclass
 from itertools import pairwise
 
-from orbitlens.order.permutations import shuffles
-from orbitlens.order.sensitivity import Bench, compare, mean_of, neighbour_effects
+from orbitlens.order.comparing import Bench, compare
+from orbitlens.order.permutations import neighbour_swaps, shuffles
+from orbitlens.order.sensitivity import mean_of
 
 FREE_SHARE = 0.01  # of the model's order sensitivity: a swap that does less counts as free
 
@@ -41,7 +42,8 @@ class Block:
 
 def by_position(bench: Bench) -> list[PositionReading]:
     """Return the effect of each neighbour swap, averaged over inputs that it changes."""
-    comparison = neighbour_effects(bench)
+    swaps = neighbour_swaps(bench.n_items, bench.movable)
+    comparison = compare(bench, bench.subject.own_cell, swaps)
     moved = comparison.moved.mean(dim=0)
     total = (comparison.values * comparison.moved).mean(dim=0)
     means = total / moved.clamp_min(1e-12)

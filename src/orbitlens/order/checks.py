@@ -179,9 +179,9 @@ def _shift_checks(subject: Subject, items: Tensor) -> list[Check]:
     spare = subject.movable(items.shape[1])[-1]
     shorter = torch.cat([items[:, :spare], items[:, spare + 1 :]], dim=1)  # room for one more id
     ids = torch.arange(shorter.shape[1])
-    here = run(subject, shorter, cell, positions=ids).prediction
-    there = run(subject, shorter, cell, positions=ids + 1).prediction
-    turned = run(subject, shorter, cell, positions=ids.flip(0)).prediction
+    positions = torch.stack([ids, ids + 1, ids.flip(0)]).repeat_interleave(len(items), dim=0)
+    output = run(subject, shorter.repeat(3, 1), cell, positions=positions)
+    here, there, turned = output.prediction.chunk(3)
     if relative(here, turned) <= STILL:
         return []  # no encoding at all: nothing to shift; encoding_effect says so
     name, value = "all position ids shifted by one move the prediction", relative(here, there)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 N_RESAMPLES = 1000
 INTERVAL = 0.95
+AT_ONCE = 1 << 17  # logits compared at once: in large pieces most time goes into fresh memory
 SLACK = 1e-9  # a Shapley value this little below 0, in bits, is rounding
 
 
@@ -35,6 +36,12 @@ def js_bits(
     >>> js_bits(torch.tensor([0.0, -1e9]), torch.tensor([-1e9, 0.0])).item()
     1.0
     """
+    n_rows = max(1, AT_ONCE // first.shape[-1])
+    pairs = zip(*(x.reshape(-1, x.shape[-1]).split(n_rows) for x in (first, second)), strict=True)
+    return torch.cat([_js_bits(p, q) for p, q in pairs]).reshape(first.shape[:-1])
+
+
+def _js_bits(first: Tensor, second: Tensor) -> Tensor:
     p, q = (x.double().log_softmax(-1) for x in (first, second))
     middle = torch.logaddexp(p, q) - math.log(2.0)
     total = p.exp() * (p - middle) + q.exp() * (q - middle)

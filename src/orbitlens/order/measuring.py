@@ -21,15 +21,14 @@ from orbitlens.order.audit_result import (
 )
 from orbitlens.order.blocks import FREE_SHARE, by_position, find_blocks, horizon
 from orbitlens.order.checks import verify
+from orbitlens.order.comparing import Bench, Work
 from orbitlens.order.divergence import Effects, Shapley, split_order
 from orbitlens.order.options import AuditOptions
 from orbitlens.order.permutations import shuffles
 from orbitlens.order.sensitivity import (
-    Bench,
     CellReading,
     CellValues,
     SizeReadings,
-    Work,
     by_layer,
     by_size,
     cell_values,
@@ -160,7 +159,14 @@ def _bench(
         if progress is not None:
             progress(min(done, total), total)
 
-    return Bench(subject=subject, items=items, generator=generator, cost=Work(), progress=step)
+    return Bench(
+        subject=subject,
+        items=items,
+        generator=generator,
+        cost=Work(),
+        progress=step,
+        n_states=min(effort.layer_samples, len(items)),
+    )
 
 
 def _values(bench: Bench, n_permutations: int) -> dict[Cell, CellValues]:
@@ -187,8 +193,8 @@ def _assemble(
     effects, shares = _split(bench, values)
     threshold = FREE_SHARE * _at_query(subject, own)
     some = bench.some(effort.samples)
-    sizes = by_size(some, effort.detail, own) if options.details else SizeReadings()
     positions = by_position(some) if options.details else []
+    sizes = by_size(some, effort.detail, own) if options.details else SizeReadings()
     blocks = find_blocks(some, positions, threshold, n_shuffles=effort.block)
     return Audit(
         model=_model(bench, origin),
@@ -203,7 +209,7 @@ def _assemble(
         encoding_effect=encoding_effect(bench),
         threshold=threshold,
         horizon=horizon(positions, threshold) if subject.asked in WITH_HORIZON else None,
-        layers=tuple(by_layer(bench, effort.layer_samples, effort.layer_shuffles)),
+        layers=tuple(by_layer(bench, effort.layer_shuffles)),
         swap_distance=sizes.swap_distance,
         windows=sizes.windows,
         ngrams=sizes.ngrams,

@@ -1,13 +1,14 @@
-"""Neighbour swaps with shared prefixes: what lies before a swap is computed once.
+"""Shared prefixes: what lies before the first change of an input is computed once.
 
-Enters: a subject with a causal mask, and inputs. Leaves: the prediction on every input with each
-pair of neighbours swapped. Under a causal mask tokens before the swap keep their states, so keys
-and values of the unswapped input serve all swaps behind them; half of the tokens need not be run.
-Swaps that are near each other run together, from the first of them on, where inputs are few.
+Enters: a subject with a causal mask, inputs, and changed versions of them. Leaves: the prediction
+on every changed one. Under a causal mask tokens before the first change keep their states, so keys
+and values of the unchanged input serve all that begin like it; of neighbour swaps half of the
+tokens need not be run. Inputs that begin to differ near each other run together, from the first
+difference on.
 """
 
 import copy
-from itertools import pairwise
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -18,7 +19,8 @@ from orbitlens.families.feed import Kind
 from orbitlens.order.asked import Asked
 from orbitlens.order.subject import Cell, Subject, keep_last, mask_argument
 
-ROWS = 16  # inputs run at once, if there are swaps enough
+TOGETHER = 256  # tokens run at once, if there are rows enough: fewer waste the processor
+MOST_TOGETHER = 2048
 
 
 def can_share(subject: Subject, cell: Cell) -> bool:
@@ -38,35 +40,65 @@ def can_share(subject: Subject, cell: Cell) -> bool:
     )
 
 
-def swapped_predictions(
-    subject: Subject, items: Int[Tensor, "samples items"]
-) -> tuple[Float[Tensor, "samples outputs"], Float[Tensor, "samples swaps outputs"], int]:
-    """Return predictions on inputs, on all their neighbour swaps, and how many tokens were run."""
+def n_shared(
+    rows: Int[Tensor, "rows items"], originals: Int[Tensor, "rows items"]
+) -> Int[Tensor, " rows"]:
+    """Return how many items of each row stand before the first that differs from its original."""
+    return (rows == originals).long().cumprod(dim=1).sum(dim=1)
+
+
+def prefix_of(subject: Subject, items: Int[Tensor, "samples items"]) -> Any:  # noqa: ANN401
+    """Return keys and values of inputs as they are, a cache of transformers."""
     from transformers import DynamicCache
 
-    n_samples, n_items = items.shape
-    pairs = list(pairwise(subject.movable(n_items)))
-    n_together = max(1, ROWS // n_samples)
     cache = DynamicCache(config=subject.model.config)
     with torch.no_grad():
-        start = _step(subject, items, 0, cache)
-        n_tokens, swapped = items.numel(), []
-        for first in range(0, len(pairs), n_together):
-            group = pairs[first : first + n_together]
-            begin = group[0][0]
-            prefix = DynamicCache(config=subject.model.config)
-            if begin:
-                prefix = copy.deepcopy(cache)
-                prefix.crop(begin - n_items)
-                prefix.batch_repeat_interleave(len(group))
-            tails = items[:, None].repeat(1, len(group), 1)
-            for k, (place, other) in enumerate(group):
-                tails[:, k, place], tails[:, k, other] = items[:, other], items[:, place]
-            tails = tails.flatten(0, 1)[:, begin:]
-            predictions = _step(subject, tails, begin, prefix)
-            swapped.append(predictions.reshape(n_samples, len(group), -1))
-            n_tokens += tails.numel()
-    return start, torch.cat(swapped, dim=1), n_tokens
+        _step(subject, items, 0, cache)
+    return cache
+
+
+def continued(
+    subject: Subject,
+    rows: Int[Tensor, "rows items"],
+    owners: Int[Tensor, " rows"],
+    shared: Int[Tensor, " rows"],
+    prefix: Any,  # noqa: ANN401 - a cache of transformers
+) -> Iterator[tuple[Int[Tensor, " some"], Int[Tensor, "some tail"], Float[Tensor, "some outputs"]]]:
+    """Yield predictions on changed inputs: which rows, what was run of them, the predictions.
+
+    Args:
+        subject: the model.
+        rows: changed inputs.
+        owners: for each row, the input in `prefix` that it begins like.
+        shared: how many items they have in common.
+        prefix: what `prefix_of` returned.
+    """
+    n_items = rows.shape[1]
+    for group in _groups(shared, n_items):
+        begin = int(shared[group].min())
+        own = copy.deepcopy(prefix)
+        own.crop(begin - n_items)
+        own.batch_select_indices(owners[group])
+        tails = rows[group, begin:]
+        with torch.no_grad():
+            yield group, tails, _step(subject, tails, begin, own)
+
+
+def _groups(shared: Tensor, n_items: int) -> Iterator[Int[Tensor, " some"]]:
+    """Cut rows into groups that begin to differ near each other."""
+    waiting: list[int] = []
+    begin = n_tokens = 0
+    for row in shared.argsort(stable=True).tolist():
+        is_further, n_more = int(shared[row]) > begin, n_items - begin
+        if waiting and (n_tokens + n_more > MOST_TOGETHER or (is_further and n_tokens >= TOGETHER)):
+            yield torch.tensor(waiting)
+            waiting = []
+        if not waiting:
+            begin, n_tokens = int(shared[row]), 0
+        waiting.append(row)
+        n_tokens += n_items - begin
+    if waiting:
+        yield torch.tensor(waiting)
 
 
 def _step(subject: Subject, tail: Tensor, start: int, cache: Any) -> Tensor:  # noqa: ANN401

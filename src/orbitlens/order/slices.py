@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from orbitlens.families.feed import Kind
+from orbitlens.order.comparing import Bench, batches
 from orbitlens.order.probes import ProbeScore, adjacency, classify, regress, split_samples
 from orbitlens.order.residuals import has_parallel_layers, residual_layers, without_residuals
-from orbitlens.order.sensitivity import Bench, batches
 from orbitlens.order.subject import run
 
 MOST_CUT = 12  # layers up to which each loses its residual connections in turn

@@ -160,7 +160,7 @@ def run(
     items: Tensor,
     cell: Cell,
     *,
-    positions: Int[Tensor, " items"] | None = None,
+    positions: Int[Tensor, "*batch items"] | None = None,
     hidden: bool = False,
 ) -> Output:
     """Run a batch of inputs in one cell.
@@ -169,7 +169,8 @@ def run(
         subject: the model.
         items: token ids (batch, items), or patches (batch, items, channels, height, width).
         cell: what is switched on.
-        positions: position ids in place of 0, 1, 2, ...; only where the model takes ids.
+        positions: position ids in place of 0, 1, 2, ..., of all inputs or of each; only where the
+            model takes ids.
         hidden: keep the states of every layer.
 
     Raises:
@@ -230,7 +231,7 @@ def _arguments(
     if feed.ids is not None:
         ids = positions if positions is not None else torch.arange(n_items)
         if not cell.encoding:
-            ids = ids[subject.query].expand(n_items)  # the query keeps its own place
+            ids = ids[..., subject.query, None].expand_as(ids)  # the query keeps its own place
         arguments[feed.ids] = (ids + feed.first_id).expand(items.shape[0], n_items)
     elif positions is not None:
         raise InputError(f"{subject.family}: this model takes no position ids.")
