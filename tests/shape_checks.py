@@ -3,13 +3,12 @@
 Enters: a function or dataclass of the package. Leaves: the same, checked. The option
 `--jaxtyping-packages` puts `jaxtyping.jaxtyped` on every function of the package; conftest.py at
 the root puts what is here in its place. What is checked is the same but for functions inside
-functions, and what it costs is half of the suite's time less:
+functions, and costs less (LOG.md has numbers):
 
 - jaxtyping checks arguments twice, before a call and with its result, and binds them by
   `inspect.signature` each time. Here one call of beartype checks both, in one scope of axis names.
 - Functions that take and give no arrays need no scope: beartype alone.
-- Checks are compiled at the first call: a process of the suite imports every module and calls half
-  of its functions.
+- Checks are compiled at the first call: a process that imports a module need not call all of it.
 - Functions inside functions would be decorated anew at each call of the outer one, which costs a
   thousand times what they do. They are left alone: what enters and leaves the outer one is checked.
 - Generators are left to jaxtyping.
