@@ -12,6 +12,7 @@ from typing import Any
 
 from orbitlens.encodings.changes import Change
 from orbitlens.encodings.evidence import Found, LayerPositions, layer_evidence, readings
+from orbitlens.encodings.notes import reading_notes
 from orbitlens.encodings.options import PositionsOptions
 from orbitlens.encodings.positions_result import Positions, Repair
 from orbitlens.encodings.repair import write_repaired
@@ -110,32 +111,18 @@ def _layers(
             flags.append(f"the {stack.name} was not read: {refusal}")
             continue
         found.append(
-            layer_evidence(scores, stack.name, index, shuffles=options.shuffles, seed=options.seed)
+            layer_evidence(
+                scores,
+                stack.name,
+                index,
+                whole=stack.latent is not None,
+                shuffles=options.shuffles,
+                seed=options.seed,
+            )
         )
         if progress is not None:
             progress(number + 1, len(places))
-    return readings(found), tuple(dict.fromkeys((*flags, *_notes(model))))
-
-
-def _notes(model: Model) -> list[str]:
-    notes = []
-    for stack in model.architecture.stacks:
-        if stack.latent is not None:
-            notes.append(
-                f"latent attention: {stack.latent.d_rotary} coordinates of a head are rotated by "
-                "construction, and their pairing alone is read; the rest are not"
-            )
-        kinds = {layer.rotary.kind for layer in stack.layers if layer.rotary is not None}
-        if kinds - {"default"}:
-            notes.append(
-                f"angles are scaled ({', '.join(sorted(kinds - {'default'}))}): weights do not "
-                "tell scalings of one base apart"
-            )
-        bases = {layer.rotary.base for layer in stack.layers if layer.rotary is not None}
-        if len(bases) > 1:
-            named = ", ".join(f"{base:g}" for base in sorted(bases))
-            notes.append(f"layers have bases of their own ({named}); none is tried by running")
-    return notes
+    return readings(found), tuple(dict.fromkeys((*flags, *reading_notes(model.checkpoint))))
 
 
 def _table(model: Model) -> TableReading | None:
@@ -146,7 +133,7 @@ def _table(model: Model) -> TableReading | None:
 
 
 def _bytes_read(model: Model) -> int:
-    roles = ("q", "k", "qkv", "q_norm", "k_norm")
+    roles = ("q", "k", "qkv", "q_norm", "k_norm", "q_down", "q_down_norm", "q_up", "kv_down")
     names = {
         name
         for stack in model.architecture.stacks
@@ -176,7 +163,7 @@ def _changes(
     model: Model, layers: Sequence[LayerPositions], options: PositionsOptions
 ) -> list[Change]:
     """Return what is tried: what the weights say, each layer of it, the other pairing, bases."""
-    stack = model.running.architecture.stacks[0]
+    stack = model.architecture.stacks[0]  # as stored: GGUF files pair other coordinates
     rotated = [k for k, layer in enumerate(stack.layers) if layer.rotary is not None]
     wrong = [layer for layer in layers if layer.agrees is False and layer.stack == stack.name]
     tried = []
@@ -237,6 +224,7 @@ def _repair(
         order = tuple(coordinate_order(trained, each.configured.width, each.d_head).tolist())
     return Repair(
         by_rows=tuple(change.pairing),
+        is_latent=model.architecture.stacks[0].latent is not None,
         unrotated=change.unrotated,
         rotated=change.rotated,
         order=order,

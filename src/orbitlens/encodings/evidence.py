@@ -6,7 +6,7 @@ model are mostly alike, so a layer that says little is held against what the oth
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -123,15 +123,24 @@ def best_of(weighed: Weighed, usual: int) -> Rotated:
 
 
 def layer_evidence(
-    scores: ScoreWeights, stack: str, layer: int, *, shuffles: int = 0, seed: int = 0
+    scores: ScoreWeights,
+    stack: str,
+    layer: int,
+    *,
+    whole: bool = False,
+    shuffles: int = 0,
+    seed: int = 0,
 ) -> LayerEvidence:
-    """Return the evidence of one layer for every rotation."""
+    """Return the evidence of one layer for every rotation; `whole`: of all coordinates, if any."""
     seen = energies(scores.w_q, scores.w_k)
     spec = scores.spec.rotary
     configured = None
     if spec is not None:
         configured = Rotated(pairing=spec.pairing, width=min(spec.d_rotary, seen.d_head))
-    weighed = weigh(seen, configured)
+    sizes = {seen.d_head // 2 * 2} if whole else set(widths(seen.d_head))
+    if configured is not None:
+        sizes.add(configured.width)
+    weighed = weigh(seen, sizes)
     return LayerEvidence(
         stack=stack,
         layer=layer,
@@ -140,25 +149,23 @@ def layer_evidence(
         weighed=weighed,
         balance=seen.balance,
         spread=seen.spread,
-        p_value=_p_value(seen, configured, weighed, shuffles, seed) if shuffles else None,
+        p_value=_p_value(seen, weighed, shuffles, seed) if shuffles else None,
     )
 
 
-def weigh(seen: Energies, configured: Rotated | None) -> Weighed:
-    """Return the marks of all rotations, that of the config among them."""
-    sizes = set(widths(seen.d_head)) | ({configured.width} if configured else set())
+def weigh(seen: Energies, sizes: Iterable[int]) -> Weighed:
+    """Return the marks of all rotations of so many coordinates."""
     return {(pairing, width): marks(seen, pairing, width) for pairing in Pairing for width in sizes}
 
 
-def _p_value(
-    seen: Energies, configured: Rotated | None, weighed: Weighed, shuffles: int, seed: int
-) -> float:
+def _p_value(seen: Energies, weighed: Weighed, shuffles: int, seed: int) -> float:
     """Return how often coordinates shuffled within heads have as much evidence for any rotation."""
     generator = torch.Generator().manual_seed(seed)
     largest = max(marks.nats for marks in weighed.values())
+    sizes = sorted({width for _, width in weighed})
     as_large = 0
     for _ in range(shuffles):
-        shuffled = weigh(_shuffled(seen, generator), configured)
+        shuffled = weigh(_shuffled(seen, generator), sizes)
         as_large += max(marks.nats for marks in shuffled.values()) >= largest
     return (1 + as_large) / (1 + shuffles)
 

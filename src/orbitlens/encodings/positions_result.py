@@ -30,6 +30,7 @@ class Repair:
     base: float | None  # with which the loss is lower than with the config's
     confirmed: bool | None  # by a lower loss; None: not run
     written_to: str | None = None
+    is_latent: bool = False  # rows of q_pe and k_pe alone, of latent attention
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -129,8 +129,9 @@ def repair_sentences(repair: Repair) -> Iterator[str]:
     """Yield what to do."""
     if repair.by_rows:
         done = f" It was written to {repair.written_to}." if repair.written_to else ""
+        rows = "rotated rows (q_pe and k_pe)" if repair.is_latent else "rows of W_Q and W_K"
         yield (
-            f"To repair it, put the rows of W_Q and W_K of every head in {_layers(repair.by_rows)} "
+            f"To repair it, put the {rows} of every head in {_layers(repair.by_rows)} "
             f"in the order {_short(repair.order)}.{done}"
         )
     if repair.unrotated:
