@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import orbitlens as ol
-from checkpoint.test_gguf import common_metadata, converted, write_gguf
 from checkpoint.test_gguf import BY_NAME as GGUF_CASES
+from checkpoint.test_gguf import common_metadata, converted, write_gguf
 from orbitlens.encodings.api import AS_WEIGHTS_SAY
 from orbitlens.encodings.options import PositionsOptions
 from orbitlens.encodings.repair import write_repaired

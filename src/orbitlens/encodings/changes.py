@@ -103,9 +103,7 @@ def _setting(module: Any, name: str, value: Any) -> Iterator[None]:  # noqa: ANN
 @contextmanager
 def _switched(module: Any, name: str, layers: tuple[int, ...], value: bool) -> Iterator[None]:  # noqa: ANN401
     """Set the switch of some layers' attention."""
-    chosen = [
-        part for part in module.modules() if hasattr(part, name) and part.layer_idx in layers
-    ]
+    chosen = [part for part in module.modules() if hasattr(part, name) and part.layer_idx in layers]
     before = [getattr(part, name) for part in chosen]
     try:
         for part in chosen:

@@ -33,6 +33,7 @@ DEGREE = 2  # of the trend
 HIGHEST = 0.999  # a correlation
 SHARES = (0.25, 0.4, 0.5, 0.75, 1.0)  # of a head that is turned: GPT-NeoX, Phi-2, ...
 FEWEST = 8  # coordinates of a part of a head
+LEADING_SHARE = 1 / 16  # of the directions of tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +85,20 @@ def _balance(
     return float((a * b).sum() / size.clamp(min=SMALLEST))
 
 
+def leading(
+    w_q: Float[Tensor, "head d_model d_head"], w_k: Float[Tensor, "kv_head d_model d_head"]
+) -> tuple[Float[Tensor, "head lead d_head"], Float[Tensor, "kv_head lead d_head"]]:
+    """Return queries and keys as seen from the directions of tokens that they weigh most.
+
+    What training adds to random weights has few directions; the rest is what they were drawn with.
+    """
+    n = max(2, round(LEADING_SHARE * w_q.shape[1]))
+    sides = [w.transpose(0, 1).flatten(1) / w.norm().clamp(min=SMALLEST) for w in (w_q, w_k)]
+    gram = sum(side @ side.T for side in sides)
+    axes = torch.linalg.eigh(gram).eigenvectors[:, -n:]
+    return axes.T @ w_q, axes.T @ w_k
+
+
 # --- hypotheses ------------------------------------------------------------------------------
 
 
@@ -126,6 +141,35 @@ def marks(found: Energies, pairing: Pairing, width: int) -> Marks:
         crossed=_pair_nats(diagonal, first, second)
         + _nats(_crossed_score(found.crossed, first, second)),
     )
+
+
+# --- other layers ----------------------------------------------------------------------------
+
+Totals = Float[Tensor, "kv_head d_head"]  # as in `Energies`
+
+
+def profile(total: Totals, pairing: Pairing, width: int) -> Float[Tensor, " _"]:
+    """Return the mean energy of each plane, then that of the coordinates that are not turned."""
+    first, second = plane_members(pairing, width)
+    mean = _centred(total).mean(dim=0)
+    planes = (mean[first] + mean[second]) / 2
+    return torch.cat([planes, mean[width:].mean().reshape(1)]) if width < len(mean) else planes
+
+
+def likeness(total: Totals, pairing: Pairing, width: int, other: Float[Tensor, " _"]) -> float:
+    """Return the nats by which energies follow the profile of other layers; below 0: against it."""
+    first, second = plane_members(pairing, width)
+    values = _centred(total)
+    template = torch.full_like(values[0], float(other[-1]))
+    template[first] = template[second] = other[: len(first)]
+    template = template - template.mean()
+    mean = values.mean(dim=0)
+    size = float(template.square().sum())
+    slope = float((mean * template).sum()) / max(size, SMALLEST)
+    before = float(values.square().sum())
+    after = before - len(values) * slope**2 * size
+    gain = 0.5 * values.numel() * math.log(max(before, SMALLEST) / max(after, SMALLEST))
+    return math.copysign(gain, slope)
 
 
 def _detrended(
