@@ -39,7 +39,7 @@ KINDS = {  # how often each is drawn
     "gpt2": 1,
     "bloom": 1,
 }
-STREAMS = ("choose", "judge", "final", "fourth")
+STREAMS = ("choose", "judge", "final", "fourth", "fifth")
 SINCE_FOURTH = {"orbit-shared": 2}  # one set of weights for all layers, no positions: as ALBERT
 SHAPES = ((64, 4), (64, 2), (96, 3), (128, 4), (128, 2))  # width and heads: 8 to 32 planes a head
 UNROTATED = {
@@ -77,7 +77,7 @@ class Drawn:
 def draw(stream: str, number: int) -> Drawn:
     """Return what a number of a stream stands for."""
     chance = random.Random(f"{stream}/{number}")
-    kinds = KINDS | (SINCE_FOURTH if stream == "fourth" else {})
+    kinds = KINDS | ({} if stream in STREAMS[:3] else SINCE_FOURTH)
     kind = chance.choices(list(kinds), list(kinds.values()))[0]
     width, heads = chance.choice(SHAPES)
     layers = chance.choice((3, 4))

@@ -6,7 +6,7 @@ judged as it was trained; with the rows of all layers, of the first and of the l
 other pairing has them (wrong conversions); under a config that rotates every layer, and one that
 leaves a rotated layer out; and by its losses, as it is and under a config with a wrong base.
 
-    python benchmarks/positions.py TEXT TEXT --runs DIR --stream fourth --models 60 --out FILE
+    python benchmarks/positions.py TEXT TEXT --runs DIR --stream fifth --models 60 --out FILE
 """
 
 import argparse
@@ -285,7 +285,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("texts", type=Path, nargs=2, help="two UTF-8 texts")
     parser.add_argument("--runs", type=Path, required=True, help="where models are kept")
-    parser.add_argument("--stream", choices=STREAMS, default="fourth")
+    parser.add_argument("--stream", choices=STREAMS, default="fifth")
     parser.add_argument("--models", type=int, default=60)
     parser.add_argument("--real", nargs="*", default=[], help="checkpoints, judged by their config")
     parser.add_argument("--out", type=Path, required=True)

@@ -5,7 +5,9 @@ is run, and of the weights only those of queries and keys are read.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +21,10 @@ from orbitlens.encodings.repair import write_repaired
 from orbitlens.encodings.rows import Order, coordinate_order, row_orders
 from orbitlens.encodings.tables import TableReading, table_reading
 from orbitlens.encodings.trial import HypothesisTrial, trials
-from orbitlens.errors import CheckpointError, InputError
+from orbitlens.errors import InputError
+from orbitlens.families.architecture import Stack
 from orbitlens.heads.layers import position_table
-from orbitlens.heads.scores import load_scores
+from orbitlens.heads.scores import ScoreWeights, load_scores, unreadable
 from orbitlens.running.batches import batches_of, limits_for
 from orbitlens.running.info import Cost, model_info, peak_rss_bytes
 from orbitlens.running.inputs import Batch, inputs_of
@@ -95,21 +98,9 @@ def positions(
 def _layers(
     model: Model, options: PositionsOptions, progress: Progress | None
 ) -> tuple[tuple[LayerPositions, ...], tuple[str, ...]]:
-    places = [
-        (stack, index) for stack in model.architecture.stacks for index in range(stack.n_layers)
-    ]
-    found, flags = [], []
-    for number, (stack, index) in enumerate(places):
-        if stack.d_head < 2:
-            flags.append(f"heads of the {stack.name} have one coordinate: nothing could be turned")
-            continue
-        try:
-            scores = load_scores(model.checkpoint, index, stack=stack.name)
-        except CheckpointError as refusal:
-            if stack.refusal is None and stack.recipe is None:
-                raise
-            flags.append(f"the {stack.name} was not read: {refusal}")
-            continue
+    places, flags = _readable(model)
+    found = []
+    for (stack, index), scores in zip(places, _read_ahead(model, places), strict=True):
         found.append(
             layer_evidence(
                 scores,
@@ -121,8 +112,34 @@ def _layers(
             )
         )
         if progress is not None:
-            progress(number + 1, len(places))
+            progress(len(found), len(places))
     return readings(found), tuple(dict.fromkeys((*flags, *reading_notes(model.checkpoint))))
+
+
+def _readable(model: Model) -> tuple[list[tuple[Stack, int]], list[str]]:
+    """Return the layers whose queries and keys can be read, and why others cannot."""
+    places: list[tuple[Stack, int]] = []
+    flags = []
+    for stack in model.architecture.stacks:
+        if stack.d_head < 2:
+            flags.append(f"heads of the {stack.name} have one coordinate: nothing could be turned")
+        elif (why := unreadable(stack)) is not None:
+            flags.append(f"the {stack.name} was not read: {why}")
+        else:
+            places += [(stack, index) for index in range(stack.n_layers)]
+    return places, flags
+
+
+def _read_ahead(model: Model, places: Sequence[tuple[Stack, int]]) -> Iterator[ScoreWeights]:
+    """Yield the weights of layers; while one is worked on, the next is read."""
+    with ThreadPoolExecutor(max_workers=1) as reader:
+        waiting: deque[Future[ScoreWeights]] = deque()
+        for stack, index in places:
+            waiting.append(reader.submit(load_scores, model.checkpoint, index, stack=stack.name))
+            if len(waiting) > 1:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def _table(model: Model) -> TableReading | None:

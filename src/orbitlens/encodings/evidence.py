@@ -28,10 +28,11 @@ from orbitlens.theory.planes import (
     widths,
 )
 
-# Chosen on the streams "choose", "judge" and "final" of benchmarks/positions.py, frozen before
-# "fourth" ran.
+# Chosen on the streams "choose", "judge", "final" and the first models of "fourth" of
+# benchmarks/positions.py, frozen before "fifth" ran.
 ENOUGH = 14.0  # nats for a rotation, found in one layer by itself
-ENOUGH_LIKE_OTHERS = 7.0  # nats together with those for the profile of energy that others have
+ENOUGH_LIKE_OTHERS = 7.0  # nats together with those for the profile of energy that others have,
+ENOUGH_LIKENESS = 3.0  # of which so many are for the profile
 MARGIN = 3.0  # nats beyond the best hypothesis of another pairing
 MARGIN_LIKE_OTHERS = 2.0
 OTHER_WIDTH = 20.0  # nats that another width must bring beyond that of the config or the head,
@@ -349,11 +350,11 @@ def _among_rotated(layer: LayerEvidence, company: Company) -> tuple[Found, Rotat
     pairing = max(together, key=lambda each: together[each])
     as_others = Rotated(pairing=pairing, width=width)
     if layer.is_sure:
-        nats = layer.nats(layer.best)
-        is_width_theirs = layer.best.width != width and together[pairing] >= nats
-        return Found.ROTARY, as_others if is_width_theirs else layer.best
+        is_theirs = layer.best.width == width or together[pairing] >= layer.nats(layer.best)
+        return Found.ROTARY, as_others if is_theirs else layer.best
     margin = together[pairing] - together[pairing.other]
-    if together[pairing] >= ENOUGH_LIKE_OTHERS and margin >= MARGIN_LIKE_OTHERS:
+    is_like = like[pairing] >= ENOUGH_LIKENESS and margin >= MARGIN_LIKE_OTHERS
+    if is_like and together[pairing] >= ENOUGH_LIKE_OTHERS:
         return Found.ROTARY, as_others
     if max(like.values()) < LEAST_LIKENESS and layer.looks_plain(LITTLE, BALANCED_UNLIKE_OTHERS):
         return Found.PLAIN, None

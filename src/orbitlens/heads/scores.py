@@ -14,7 +14,7 @@ from torch import Tensor
 
 from orbitlens.checkpoint.opened import Checkpoint
 from orbitlens.errors import CheckpointError
-from orbitlens.families.architecture import LayerSpec
+from orbitlens.families.architecture import LayerSpec, Stack
 from orbitlens.heads.reading import LayerReader
 
 
@@ -34,9 +34,16 @@ def load_scores(checkpoint: Checkpoint, index: int, *, stack: str | None = None)
         CheckpointError: a tensor is broken, or the layer's maps are no product of stored weights.
     """
     tower = checkpoint.stack(stack)
-    if tower.refusal is not None or tower.recipe is not None:
-        why = tower.refusal or f"its maps are computed by the recipe {tower.recipe!r}"
+    why = unreadable(tower)
+    if why is not None:
         raise CheckpointError(f"{checkpoint.path}: {why}. Its queries and keys cannot be read.")
     reader = LayerReader(checkpoint, tower, index, torch.device("cpu"))
     queries, keys = reader.scores() if tower.latent is None else reader.latent_scores(tower.latent)
     return ScoreWeights(spec=tower.layers[index], w_q=queries, w_k=keys)
+
+
+def unreadable(stack: Stack) -> str | None:
+    """Return why a stack has no weights of queries and keys to be read; None where it has."""
+    if stack.recipe is not None:
+        return stack.refusal or f"its maps are computed by the recipe {stack.recipe!r}"
+    return stack.refusal

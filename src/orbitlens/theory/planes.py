@@ -56,23 +56,35 @@ def energies(
     w_q: Float[Tensor, "head d_model d_head"], w_k: Float[Tensor, "kv_head d_model d_head"]
 ) -> Energies:
     """Return the energies of a layer."""
-    group = len(w_q) // len(w_k)
-    queries = (w_q.mT @ w_q).unflatten(0, (len(w_k), group)).sum(dim=1).double()
-    keys = (w_k.mT @ w_k).double()
+    grouped = w_q.unflatten(0, (len(w_k), -1))
+    group = grouped.shape[1]
+    gram_q, gram_k = w_q.mT @ w_q, w_k.mT @ w_k
+    queries = gram_q.unflatten(0, (len(w_k), group)).sum(dim=1).double()
+    keys = gram_k.double()
     of_q, of_k = (
         gram.diagonal(dim1=1, dim2=2).clamp(min=SMALLEST).log() for gram in (queries, keys)
     )
-    repeated = w_k.repeat_interleave(group, dim=0)
-    sizes = w_q.norm(dim=1)[:, :, None] * repeated.norm(dim=1)[:, None, :]
     total = of_q + of_k
     drawn = 2 / w_q.shape[1] * (1 + 1 / group)  # variance of ln chi^2 with d or group * d degrees
     return Energies(
         total=total,
         imbalance=of_q - of_k,
-        crossed=((w_q.mT @ repeated) / sizes.clamp(min=SMALLEST)).double(),
+        crossed=_cosines(grouped, w_k, gram_q, gram_k).double(),
         balance=_balance(queries, keys),
         spread=float(_centred(total).square().mean()) / drawn,
     )
+
+
+def _cosines(
+    grouped: Float[Tensor, "kv_head group d_model d_head"],
+    w_k: Float[Tensor, "kv_head d_model d_head"],
+    gram_q: Float[Tensor, "head d_head d_head"],
+    gram_k: Float[Tensor, "kv_head d_head d_head"],
+) -> Float[Tensor, "head d_head d_head"]:
+    """Return the cosine of every q_a with every k_b, head by head."""
+    sizes_q, sizes_k = (gram.diagonal(dim1=1, dim2=2).sqrt() for gram in (gram_q, gram_k))
+    sizes = sizes_q.unflatten(0, grouped.shape[:2])[..., None] * sizes_k[:, None, None, :]
+    return ((grouped.mT @ w_k[:, None]) / sizes.clamp(min=SMALLEST)).flatten(0, 1)
 
 
 def _balance(
