@@ -12,7 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from orbitlens.checkpoint.load import read_config
 from orbitlens.encodings.changes import Change
+from orbitlens.encodings.config_repair import repaired_config
 from orbitlens.encodings.evidence import Found, LayerPositions, layer_evidence, readings
 from orbitlens.encodings.notes import reading_notes
 from orbitlens.encodings.options import PositionsOptions
@@ -23,6 +25,7 @@ from orbitlens.encodings.tables import TableReading, table_reading
 from orbitlens.encodings.trial import HypothesisTrial, trials
 from orbitlens.errors import InputError
 from orbitlens.families.architecture import Stack
+from orbitlens.families.registry import FAMILIES
 from orbitlens.heads.layers import position_table
 from orbitlens.heads.scores import ScoreWeights, load_scores, unreadable
 from orbitlens.running.batches import batches_of, limits_for
@@ -51,8 +54,8 @@ def positions(
         text: a string, strings, a path object or token ids, on which losses under each hypothesis
             are measured. Without it nothing is run.
         repair_to: a folder that does not exist yet: a copy of the checkpoint with rows of queries
-            and keys in the order they were trained for is written there, if the loss on the text is
-            lower for it.
+            and keys in the order they were trained for, or the setting of the config that was at
+            fault put right, is written there, if the loss on the text is lower for it.
         options: shuffles for p-values, bases to try, how much to run.
         progress: called with what is done and of how much.
 
@@ -254,26 +257,24 @@ def _written(model: Model, repair: Repair | None, target: Path) -> Repair:
     """Write the repaired checkpoint; refused unless a lower loss confirms that it is one.
 
     Raises:
-        InputError: there is nothing to repair by rows, or no loss confirms it.
+        InputError: there is nothing to repair, or no loss confirms it.
     """
-    if repair is None or not repair.by_rows:
-        raise InputError(
-            f"{model.name}: no order of rows would put anything right here; nothing was written."
-        )
+    if repair is None:
+        raise InputError(f"{model.name}: nothing here is to be put right; nothing was written.")
     if repair.confirmed is None:
         raise InputError(
             f"{model.name}: a repair is written only if the loss confirms it. Give a text too."
         )
     if not repair.confirmed:
-        raise InputError(
-            f"{model.name}: the loss is not lower with the rows in the other order; nothing was "
-            "written."
-        )
+        raise InputError(f"{model.name}: the loss is not lower so; nothing was written.")
     stack = model.architecture.stacks[0]
     orders: dict[str, Order] = {}
     for layer in repair.by_rows:
         spec = stack.layers[layer].rotary
         assert spec is not None
         orders |= row_orders(stack, layer, spec.pairing.other, spec.d_rotary)
-    write_repaired(Path(model.checkpoint.path), target, orders)
+    source = Path(model.checkpoint.path)
+    stored = read_config(source) if source.is_dir() else model.checkpoint.config
+    config = repaired_config(stored, FAMILIES[model.architecture.family], stack, repair)
+    write_repaired(source, target, orders, config)
     return replace(repair, written_to=str(target))

@@ -114,4 +114,6 @@ def layer_rows(result: Positions) -> Iterator[dict[str, object]]:
             "balance": each.balance,
             "spread": each.spread,
             "p_value": each.p_value,
+            "like_others": each.likeness,
+            "leading": each.is_leading,
         }

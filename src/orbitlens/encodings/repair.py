@@ -2,8 +2,9 @@
 
 Enters: a folder of safetensors files or a GGUF file and, by tensor, an order of rows. Leaves: a new
 folder. Files are copied as they are; then the bytes of the named tensors are rewritten in place in
-the copy, so that headers, types, other tensors, config and tokenizer are those of the original. A
-row is a whole number of blocks in quantised files too, so that reordering rows is exact.
+the copy, so that headers, types, other tensors and tokenizer are those of the original, and so is
+the config unless a setting of it was the fault. A row is a whole number of blocks in quantised
+files too, so that reordering rows is exact.
 """
 
 import json
@@ -11,6 +12,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -32,13 +34,25 @@ class StoredRows:
     n_rows: int
 
 
-def write_repaired(source: Path, target: Path, orders: Mapping[str, Order]) -> None:
+def write_repaired(
+    source: Path,
+    target: Path,
+    orders: Mapping[str, Order],
+    config: Mapping[str, Any] | None = None,
+) -> None:
     """Copy a model's folder, or its GGUF file, and reorder rows of some of its tensors.
+
+    A folder may get another config.json.
 
     Raises:
         InputError: the model is of no such files, or the target is there already.
     """
     files = _files(source)
+    if config is not None and source.is_file():
+        raise InputError(
+            f"{source}: what would put it right is metadata of a GGUF file, which are not written "
+            "here. Set them with llama.cpp's gguf_set_metadata.py, or convert the model anew."
+        )
     if target.exists():
         raise InputError(f"{target}: it exists already. Choose a folder that is not there yet.")
 
@@ -49,6 +63,9 @@ def write_repaired(source: Path, target: Path, orders: Mapping[str, Order]) -> N
             if file.suffix == ".safetensors" or file == source:
                 for name in _reorder(draft / file.name, left):
                     del left[name]
+        if config is not None:
+            text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+            (draft / "config.json").write_text(text, encoding="utf-8")
         if left:
             raise InputError(f"{source}: tensor {next(iter(left))!r} is in none of its files.")
 

@@ -39,6 +39,9 @@ class RotationSwitches:
 
     layers: str | None = None  # setting of the config: the numbers of rotated layers, or "all"
     attention: str | None = None  # attribute of a layer's attention: whether it is rotated
+    by_layer: str | None = (
+        None  # setting that stands for it in config.json: a 1 or 0 for each layer
+    )
     base: str | None = None  # setting of the config
     kept: str | None = None  # the part of the module that must `forget` once a setting has changed
 

@@ -54,6 +54,6 @@ SMOLLM3 = replace(
     model_type="smollm3",
     classes=("SmolLM3",),
     stacks=(replace(LAYOUT, rotary_base=2e6, is_turned=_is_turned),),
-    rotation=RotationSwitches(attention="use_rope"),
+    rotation=RotationSwitches(attention="use_rope", by_layer="no_rope_layers"),
     gguf={},
 )
