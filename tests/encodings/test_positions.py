@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 import orbitlens as ol
-from orbitlens.encodings.api import AS_WEIGHTS_SAY
+from orbitlens.encodings.api import AS_WEIGHTS_SAY, _bases_alike
 from orbitlens.encodings.options import PositionsOptions
 from orbitlens.encodings.repair import write_repaired
 from orbitlens.encodings.rows import row_orders
+from orbitlens.encodings.trial import HypothesisTrial
 from orbitlens.encodings.words import ranges
 from orbitlens.errors import InputError
 from orbitlens.families.architecture import Pairing
@@ -89,6 +90,17 @@ def test_a_wrong_base_in_the_config_shows_in_the_loss(zoo, tmp_path):
     assert_restored(tmp_path / "repaired", zoo)
 
 
+def test_of_bases_that_the_loss_does_not_tell_apart_the_usual_one_is_taken():
+    def trial(base, loss, deviation=0.01):
+        return HypothesisTrial(
+            name=f"base {base:g}", loss=loss, difference=loss - 3.0, deviation=deviation, base=base
+        )
+
+    assert _bases_alike([trial(1e5, 1.80), trial(1e4, 1.82), trial(500.0, 2.5)]) == (1e4, 1e5)
+    assert _bases_alike([trial(1e5, 1.80), trial(1e4, 2.0)]) == (1e5,)
+    assert _bases_alike([trial(1e5, 3.0), trial(1e4, 3.1)]) == ()
+
+
 def test_a_layer_that_should_be_rotated_and_is_not_is_found(zoo, tmp_path):
     folder = tmp_path / "left-out"
     shutil.copytree(zoo, folder)
@@ -153,7 +165,7 @@ def test_models_without_a_language_head_say_so(model_folder):
     [
         ("deepseek_v2", "4 of 10 coordinates of a head are rotated by construction"),
         ("llama-yarn", "angles are scaled (yarn"),
-        ("gemma3", "bases of their own (10000 in"),
+        ("gemma3", "layers have bases of their own ("),
         ("gptj", "the config names no base: 10000"),
         ("bloom", "has no rotary encoding (alibi)"),
     ],

@@ -4,6 +4,7 @@ Enters: a model, and a text where losses are wanted. Leaves: a `Positions`. With
 is run, and of the weights only those of queries and keys are read.
 """
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +23,7 @@ from orbitlens.encodings.positions_result import Positions, Repair
 from orbitlens.encodings.repair import write_repaired
 from orbitlens.encodings.rows import Order, coordinate_order, row_orders
 from orbitlens.encodings.tables import TableReading, table_reading
-from orbitlens.encodings.trial import HypothesisTrial, trials
+from orbitlens.encodings.trial import CERTAIN, HypothesisTrial, trials
 from orbitlens.errors import InputError
 from orbitlens.families.architecture import Stack
 from orbitlens.families.registry import FAMILIES
@@ -36,6 +37,7 @@ from orbitlens.running.model import Model, load
 
 Progress = Callable[[int, int | None], None]
 AS_WEIGHTS_SAY = "as the weights say"
+USUAL_BASE = 1e4  # of Llama, GPT-NeoX and most others
 MOST_SINGLE = 8  # layers that are tried one by one
 
 
@@ -230,10 +232,8 @@ def _repair(
     """Return what would put the model right, and whether losses confirm it."""
     change = _change_of([layer for layer in layers if layer.agrees is False], AS_WEIGHTS_SAY)
     confirmed = next((trial.is_better for trial in tried if trial.name == change.name), None)
-    bases = [trial for trial in tried if trial.base is not None and trial.is_better]
-    base = None
-    if bases and not change.pairing:
-        base = min(bases, key=lambda trial: trial.loss or 0.0).base
+    bases = () if change.pairing else _bases_alike(tried)
+    base = bases[0] if bases else None
     if not (change.pairing or change.unrotated or change.rotated or base):
         return None
     order: tuple[int, ...] = ()
@@ -249,8 +249,30 @@ def _repair(
         rotated=change.rotated,
         order=order,
         base=base,
+        bases_alike=bases[1:],
         confirmed=confirmed if confirmed is not None or base is None else True,
     )
+
+
+def _bases_alike(tried: Sequence[HypothesisTrial]) -> tuple[float, ...]:
+    """Return the bases that are better than the config's and no worse than the best, beyond chance.
+
+    The usual one comes first if it is among them, then those of the lowest loss.
+    """
+    better = sorted(
+        (trial.loss, trial.deviation, trial.base)
+        for trial in tried
+        if trial.is_better and trial.base is not None and trial.loss is not None
+    )
+    if not better:
+        return ()
+    least, error, _ = better[0]
+    alike = [
+        base
+        for loss, deviation, base in better
+        if loss - least <= CERTAIN * math.hypot(deviation or 0.0, error or 0.0)
+    ]
+    return tuple(sorted(alike, key=lambda base: base != USUAL_BASE))
 
 
 def _written(model: Model, repair: Repair | None, target: Path) -> Repair:

@@ -30,6 +30,7 @@ class Repair:
     base: float | None  # with which the loss is lower than with the config's
     confirmed: bool | None  # by a lower loss; None: not run
     written_to: str | None = None
+    bases_alike: tuple[float, ...] = ()  # others that the loss does not tell from `base`
     is_latent: bool = False  # rows of q_pe and k_pe alone, of latent attention
 
 

@@ -145,6 +145,9 @@ def repair_sentences(repair: Repair) -> Iterator[str]:
         )
     if repair.base is not None:
         yield f"A base of {repair.base:g} fits better than the config's: set rope_theta to it."
+        if repair.bases_alike:
+            named = ", ".join(f"{base:g}" for base in repair.bases_alike)
+            yield f"The loss does not tell it from {named}; more tokens may."
     if repair.written_to is not None:
         yield f"A repaired copy was written to {repair.written_to}."
     elif repair.confirmed:
