@@ -1,8 +1,8 @@
 """Small models of every kind of position encoding, drawn and trained by their number.
 
-Enters: a stream ("choose", "judge" or "final"), a number, texts. Leaves: a folder in Hugging Face
-layout, `truth.json` beside the weights: what was drawn, and which coordinates each layer turns.
-A model is a function of its stream and number; what is there already is not trained again.
+Enters: a stream (one of `STREAMS`), a number, texts. Leaves: a folder in Hugging Face layout,
+`truth.json` beside the weights: what was drawn, and which coordinates each layer turns. A model is
+a function of its stream and number; what is there already is not trained again.
 """
 
 import json
@@ -39,7 +39,12 @@ KINDS = {  # how often each is drawn
     "gpt2": 1,
     "bloom": 1,
 }
+STREAMS = ("choose", "judge", "final", "fourth", "fifth")
+SINCE_FOURTH = {"orbit-shared": 2}  # one set of weights for all layers, no positions: as ALBERT
 SHAPES = ((64, 4), (64, 2), (96, 3), (128, 4), (128, 2))  # width and heads: 8 to 32 planes a head
+UNROTATED = {
+    "orbit-none", "orbit-alibi", "orbit-learned", "orbit-t5", "orbit-shared", "gpt2", "bloom",
+}  # fmt: skip
 EARLY = (0, 25, 50, 100, 200, 350)  # steps of which the attention weights are kept too
 EARLY_FILE = "early.kept"  # safetensors under a name that no loader takes for the model's
 WARMUP = 50
@@ -72,7 +77,8 @@ class Drawn:
 def draw(stream: str, number: int) -> Drawn:
     """Return what a number of a stream stands for."""
     chance = random.Random(f"{stream}/{number}")
-    kind = chance.choices(list(KINDS), list(KINDS.values()))[0]
+    kinds = KINDS | ({} if stream in STREAMS[:3] else SINCE_FOURTH)
+    kind = chance.choices(list(kinds), list(kinds.values()))[0]
     width, heads = chance.choice(SHAPES)
     layers = chance.choice((3, 4))
     n_turned = chance.randint(1, layers - 1)
@@ -120,7 +126,8 @@ def _orbit(drawn: Drawn, n_vocabulary: int) -> OrbitConfig:
         num_hidden_layers=drawn.layers,
         num_attention_heads=drawn.heads,
         max_position_embeddings=drawn.context,
-        position="rotary" if rotary else kind,
+        position="rotary" if rotary else "none" if kind == "shared" else kind,
+        shared_layers=kind == "shared",
         norm_kind=drawn.norm_kind,
         bias=drawn.bias,
         initializer_range=drawn.init,
@@ -194,7 +201,7 @@ def _gpt(drawn: Drawn, builder: Any, n_vocabulary: int, **more: Any) -> Any:
 def _d_rotary(drawn: Drawn) -> int:
     """Return how many of a head's coordinates are turned in a rotated layer; 0 without rotation."""
     d_head = drawn.width // drawn.heads
-    if drawn.kind in {"orbit-none", "orbit-alibi", "orbit-learned", "orbit-t5", "gpt2", "bloom"}:
+    if drawn.kind in UNROTATED:
         return 0
     is_partial = drawn.kind in {"orbit-partial", "gpt_neox"}
     is_partial |= drawn.kind == "gptj" and drawn.seed % 2 == 0

@@ -2,14 +2,18 @@
 
 Enters: a stream of small models (`_forensic_models.py`), real checkpoints. Leaves: counts of layers
 right, wrong and unanswered, by kind of model and by steps of training, as JSON. Every model is
-judged as it was trained, with the rows of all layers put where the other pairing has them (a wrong
-conversion), with those of one layer so, and with a config that rotates every layer.
+judged as it was trained; with the rows of all layers, of the first and of the last put where the
+other pairing has them (wrong conversions); under a config that rotates every layer, and one that
+leaves a rotated layer out; and by its losses, as it is and under a config with a wrong base.
 
-    python benchmarks/positions.py TEXT TEXT --runs DIR --stream final --models 60 --out FILE
+    python benchmarks/positions.py TEXT TEXT --runs DIR --stream fifth --models 60 --out FILE
 """
 
 import argparse
 import json
+import shutil
+import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -17,13 +21,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _forensic_models import EARLY, EARLY_FILE, train_one
+from _forensic_models import EARLY, EARLY_FILE, STREAMS, train_one
 from safetensors.torch import load_file
 
+from orbitlens.encodings.api import positions
 from orbitlens.encodings.evidence import Found, LayerPositions, layer_evidence, readings
+from orbitlens.encodings.options import PositionsOptions
 from orbitlens.encodings.rows import coordinate_order
-from orbitlens.families.architecture import Pairing
+from orbitlens.families.architecture import Pairing, RotarySpec
+from orbitlens.files import write_result
 from orbitlens.heads.scores import ScoreWeights, load_scores
+from orbitlens.lab.tasks.language import text
 from orbitlens.running.model import Model, load
 
 Truth = tuple[str, int] | None  # pairing and width; None: not rotated
@@ -43,17 +51,34 @@ def read(scores: Sequence[ScoreWeights]) -> tuple[LayerPositions, ...]:
 def variants(
     scores: list[ScoreWeights], truths: list[Truth]
 ) -> Iterator[tuple[str, list[ScoreWeights], list[Truth]]]:
-    """Yield a model as trained, and with faults that conversions make."""
+    """Yield a model as trained, and with faults that conversions and configs have."""
     yield "as trained", scores, truths
     turned = [k for k, truth in enumerate(truths) if truth is not None]
-    if not turned:
-        return
-    for name, chosen in (("all layers converted", turned), ("one layer converted", turned[-1:])):
+    chosen = {"all layers converted": turned}
+    if len(turned) > 1:
+        chosen |= {"last layer converted": turned[-1:], "first layer converted": turned[:1]}
+    for name, layers in chosen.items():
         pairs = [
-            converted(s, t) if k in chosen else (s, t)
+            converted(s, t) if k in layers else (s, t)
             for k, (s, t) in enumerate(zip(scores, truths, strict=True))
         ]
-        yield name, [s for s, _ in pairs], [t for _, t in pairs]
+        if layers:
+            yield name, [s for s, _ in pairs], [t for _, t in pairs]
+    if len(turned) < len(truths):
+        whole = [
+            s if t is not None else configured(s, True) for s, t in zip(scores, truths, strict=True)
+        ]
+        yield "config rotates all layers", whole, truths
+    if turned:
+        without = [configured(s, False) if k == turned[-1] else s for k, s in enumerate(scores)]
+        yield "config leaves a layer out", without, truths
+
+
+def configured(scores: ScoreWeights, rotated: bool) -> ScoreWeights:
+    """Return a layer whose config rotates it whole, or not at all."""
+    d_head = scores.w_q.shape[-1]
+    spec = RotarySpec(base=1e4, d_rotary=d_head, d_head=d_head, pairing=Pairing.HALVES)
+    return replace(scores, spec=replace(scores.spec, rotary=spec if rotated else None))
 
 
 def converted(scores: ScoreWeights, truth: Truth) -> tuple[ScoreWeights, Truth]:
@@ -73,32 +98,96 @@ def outcome(found: LayerPositions, truth: Truth) -> str:
     return "right" if said == truth else "wrong"
 
 
-def judge(folder: Path) -> Iterator[dict[str, Any]]:
+def category(truth: Truth, d_head: int) -> str:
+    """Name a rotation as the confusion matrix does."""
+    if truth is None:
+        return "not rotary"
+    return f"{truth[0]}, {'whole' if truth[1] == d_head else 'part'}"
+
+
+def confused(found: LayerPositions, truth: Truth) -> str:
+    """Name what was said of a layer; a part of a head that is not the true one is told apart."""
+    if found.found is Found.UNKNOWN:
+        return "cannot tell"
+    said = None if found.rotated is None else (found.rotated.pairing.value, found.rotated.width)
+    name = category(said, found.d_head)
+    is_other = said is not None and truth is not None and name == category(truth, found.d_head)
+    return f"{name}, another" if is_other and said != truth else name
+
+
+def judge(folder: Path, texts: list[Path]) -> Iterator[dict[str, Any]]:
     """Yield one row a layer, variant and step of training."""
     drawn = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
     model = load(folder)
     truths: list[Truth] = [(drawn["pairing"], w) if w else None for w in drawn["d_rotary"]]
-    common = {key: drawn[key] for key in ("kind", "lr", "init", "weight_decay", "context", "base")}
+    keys = ("kind", "lr", "init", "weight_decay", "context", "base")
+    common = {key: drawn[key] for key in keys} | {"model": folder.name}
     whole = scores_of(model)
     for name, scores, expected in variants(whole, truths):
         for found, truth in zip(read(scores), expected, strict=True):
-            row = {"variant": name, "steps": drawn["steps"], "truth": truth}
-            said = found.found.value if found.rotated is None else str(found.rotated)
             yield (
                 common
-                | row
+                | _row(found, truth)
                 | {
-                    "model": folder.name,
-                    "layer": found.layer,
-                    "planes": (truth[1] if truth else found.d_head) // 2,
-                    "outcome": outcome(found, truth),
-                    "said": said,
+                    "variant": name,
+                    "steps": drawn["steps"],
+                    "category": category(truth, found.d_head),
+                    "said": confused(found, truth),
                     "nats": round(found.nats, 2),
                     "margin": round(found.margin, 2),
                     "balance": round(found.balance, 3),
+                    "likeness": None if found.likeness is None else round(found.likeness, 2),
                 }
             )
     yield from _early(folder, model, truths, common)
+    if any(truths):
+        yield from _by_running(folder, drawn, texts, common)
+
+
+def _row(found: LayerPositions, truth: Truth) -> dict[str, Any]:
+    return {
+        "truth": truth,
+        "layer": found.layer,
+        "planes": (truth[1] if truth else found.d_head) // 2,
+        "outcome": outcome(found, truth),
+    }
+
+
+WRONG_BASE = {500.0: 1e5, 1e4: 500.0, 1e5: 1e4, 1e6: 1e4}  # true base -> what the config says
+OPTIONS = PositionsOptions(max_tokens=1024)
+
+
+def _by_running(
+    folder: Path, drawn: dict[str, Any], texts: list[Path], common: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Yield what losses say of the model as it is, and under a config with a wrong base."""
+    task = text(file=str(texts[drawn["text"]]), context=drawn["context"])
+    ids = task.batch("valid", 0, 1024 // drawn["context"], 0).inputs.tolist()
+    found = positions(folder, ids, options=OPTIONS)
+    better = [trial.name for trial in found.trials if trial.is_better]
+    row = common | {"variant": "losses as trained", "truth": drawn["base"], "better": better}
+    yield row | {"outcome": "wrong" if better else "right"}
+    with tempfile.TemporaryDirectory() as place:
+        copy = Path(place) / "model"
+        shutil.copytree(folder, copy)
+        if not _with_base(copy / "config.json", WRONG_BASE[drawn["base"]]):
+            return
+        found = positions(copy, ids, options=OPTIONS)
+    base = None if found.repair is None else found.repair.base
+    said = "cannot tell" if base is None else "right" if base == drawn["base"] else "wrong"
+    row = common | {"variant": "losses, wrong base", "truth": drawn["base"], "said": base}
+    yield row | {"outcome": said}
+
+
+def _with_base(file: Path, base: float) -> bool:
+    """Write another base into a config; say whether it has one."""
+    config = json.loads(file.read_text(encoding="utf-8"))
+    for place, key in ((config, "rotary_base"), (config.get("rope_parameters"), "rope_theta")):
+        if isinstance(place, dict) and key in place:
+            place[key] = base
+            file.write_text(json.dumps(config), encoding="utf-8")
+            return True
+    return False
 
 
 def _early(
@@ -113,15 +202,7 @@ def _early(
         module = model.module
         module.load_state_dict({k: v.float() for k, v in part.items()}, strict=False)
         for found, truth in zip(read(scores_of(load(module))), truths, strict=True):
-            yield common | {
-                "variant": "early",
-                "steps": step,
-                "truth": truth,
-                "model": folder.name,
-                "layer": found.layer,
-                "planes": (truth[1] if truth else found.d_head) // 2,
-                "outcome": outcome(found, truth),
-            }
+            yield common | _row(found, truth) | {"variant": "early", "steps": step}
 
 
 def real(path: str) -> Iterator[dict[str, Any]]:
@@ -129,19 +210,20 @@ def real(path: str) -> Iterator[dict[str, Any]]:
     model = load(path)
     for stack in model.architecture.stacks:
         evidence = [
-            layer_evidence(load_scores(model.checkpoint, k, stack=stack.name), stack.name, k)
+            layer_evidence(
+                load_scores(model.checkpoint, k, stack=stack.name),
+                stack.name,
+                k,
+                whole=stack.latent is not None,
+            )
             for k in range(stack.n_layers)
         ]
         for found in readings(evidence):
             given = found.configured
             truth = None if given is None else (given.pairing.value, given.width)
-            yield {
+            yield _row(found, truth) | {
                 "variant": "real",
                 "model": model.name,
-                "layer": found.layer,
-                "truth": truth,
-                "planes": (truth[1] if truth else found.d_head) // 2,
-                "outcome": outcome(found, truth),
                 "nats": round(found.nats, 2),
             }
 
@@ -158,6 +240,44 @@ def counts(rows: Sequence[dict[str, Any]], *keys: str) -> list[dict[str, Any]]:
 
 
 OUTCOMES = ("right", "wrong", "cannot tell")
+ENOUGH_PLANES = 8  # the goal of answers is for layers with as many
+
+
+def judged(folder: Path, texts: list[Path]) -> list[dict[str, Any]]:
+    """Return the rows of a model; those that an earlier run has written are read."""
+    stored = folder / "judged.json"
+    if not stored.exists():
+        rows = list(judge(folder, texts))
+        write_result(stored, json.dumps(rows, indent=0).encode())
+    found: list[dict[str, Any]] = json.loads(stored.read_text(encoding="utf-8"))
+    return found
+
+
+def summary(rows: Sequence[dict[str, Any]], reals: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the counts that the documentation shows."""
+    running = [row for row in rows if row["variant"].startswith("losses")]
+    faults = [row for row in rows if row["variant"] != "early" and row not in running]
+    trained = [row for row in faults if row["variant"] == "as trained"]
+    many = [row for row in faults if row["planes"] >= ENOUGH_PLANES]
+    return {
+        "models": len({row["model"] for row in rows}),
+        "models and variants": len({(r["model"], r["variant"]) for r in faults + running}),
+        "counts": counts(faults, "variant"),
+        "with 8 planes": counts(many, "variant"),
+        "by running": counts(running, "variant"),
+        "by kind": counts(trained, "kind"),
+        "by start": counts(trained, "init", "lr"),
+        "by steps": counts([r for r in rows if r["variant"] == "early"], "steps", "init"),
+        "confusion": _tally(faults, "category", "said"),
+        "real": counts(reals, "model"),
+        "wrong": [row for row in [*faults, *running, *reals] if row["outcome"] == "wrong"],
+        "layers": trained,
+    }
+
+
+def _tally(rows: Sequence[dict[str, Any]], *keys: str) -> list[dict[str, Any]]:
+    found = Counter(tuple(row[key] for key in keys) for row in rows)
+    return [dict(zip(keys, key, strict=True)) | {"n": n} for key, n in found.items()]
 
 
 def main() -> None:
@@ -165,32 +285,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("texts", type=Path, nargs=2, help="two UTF-8 texts")
     parser.add_argument("--runs", type=Path, required=True, help="where models are kept")
-    parser.add_argument("--stream", choices=("choose", "judge", "final"), default="final")
+    parser.add_argument("--stream", choices=STREAMS, default="fifth")
     parser.add_argument("--models", type=int, default=60)
     parser.add_argument("--real", nargs="*", default=[], help="checkpoints, judged by their config")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
-    for number in range(options.models):
-        folder = train_one(options.stream, number, options.texts, options.runs)
-        rows += judge(folder)
-        done = [row for row in rows if row["variant"] != "early"]
-        print(f"{number + 1}/{options.models}", Counter(row["outcome"] for row in done), flush=True)
-    faults = [row for row in rows if row["variant"] != "early"]
     reals = [row for path in options.real for row in real(path)]
-    result = {
-        "stream": options.stream,
-        "models": options.models,
-        "counts": counts(faults, "variant"),
-        "by kind": counts([r for r in faults if r["variant"] == "as trained"], "kind"),
-        "by start": counts([r for r in faults if r["variant"] == "as trained"], "init", "lr"),
-        "by steps": counts([r for r in rows if r["variant"] == "early"], "steps", "init"),
-        "real": counts(reals, "model"),
-        "wrong": [row for row in faults + reals if row["outcome"] == "wrong"],
-        "layers": [r for r in faults if r["variant"] == "as trained"],
-    }
-    options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    for number in range(options.models):
+        started = time.process_time()
+        folder = train_one(options.stream, number, options.texts, options.runs)
+        rows += judged(folder, options.texts)
+        done = Counter(row["outcome"] for row in rows if row["variant"] != "early")
+        spent = time.process_time() - started
+        print(f"{number + 1}/{options.models} {spent:.0f} s {dict(done)}", flush=True)
+        result = {"stream": options.stream} | summary(rows, reals)
+        write_result(options.out, (json.dumps(result, indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":

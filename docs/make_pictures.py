@@ -1,8 +1,8 @@
 """Draw the pictures of the documentation: `python docs/make_pictures.py`.
 
 Enters: nothing; the models are those of the zoo. Leaves: img/scan.svg, what `orbitlens scan --text`
-shows on a colour terminal; img/directions.svg, why raw distances mislead; and img/flow.png, a
-simulated flow. The same source gives the same SVG, and nothing in it is fetched from anywhere: text
+shows on a colour terminal; img/directions.svg, why raw distances mislead; img/flow.png, a
+simulated flow; and img/positions-confusion.png, of the stored run. The same source gives the same SVG, and nothing in it is fetched from anywhere: text
 is in whatever fonts the reader has.
 """
 
@@ -10,6 +10,7 @@ import io
 from pathlib import Path
 
 from directions_picture import directions_picture
+from positions_picture import main as positions_picture_file
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
@@ -95,3 +96,4 @@ if __name__ == "__main__":
         (FOLDER / name).write_text(draw(), encoding="utf-8")
         print(f"{name}: {(FOLDER / name).stat().st_size} bytes")
     flow_picture_file(FOLDER / "flow.png")
+    positions_picture_file()

@@ -6,7 +6,7 @@ from typing import Any
 
 from generated.tables import table
 
-from orbitlens.families.family import Family, Hooks
+from orbitlens.families.family import Family, Hooks, RotationSwitches
 from orbitlens.families.feed import Feed
 from orbitlens.families.gguf import Storage
 from orbitlens.families.layout import Layout
@@ -98,6 +98,7 @@ FAMILY = {
     "other_feeds": "by stack, where a second tower is fed in another way",
     "feed_by_config": "what of the feed depends on the config",
     "hooks": "a `Hooks`: where modules differ from what names of tensors say",
+    "rotation": "a `RotationSwitches`: where a running model keeps which layers are rotated",
     "gguf": "a `Storage` for each GGUF architecture it is stored as",
     "is_own": "its classes are orbitlens' own",
 }
@@ -139,7 +140,7 @@ def _default(field: "dataclasses.Field[Any]") -> str:
     value = field.default
     if value is dataclasses.MISSING:
         return "none" if field.default_factory is not dataclasses.MISSING else "(required)"
-    if value is None or value == () or value == Hooks():
+    if value is None or value in ((), Hooks(), RotationSwitches()):
         return "none"
     if callable(value):
         return "from the config" if value.__name__ == "<lambda>" else f"`{value.__name__}`"

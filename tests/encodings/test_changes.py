@@ -36,7 +36,7 @@ def like(module, **switches):
     return other
 
 
-@pytest.mark.parametrize("name", ["llama-grouped", "qwen3", "gpt_neox"])
+@pytest.mark.parametrize("name", ["llama-grouped", "qwen3", "gpt_neox", "gptj", "deepseek_v2"])
 def test_without_any_rotation_a_model_is_that_with_all_tokens_at_place_0(name):
     module = build(BY_NAME[name]).float()
     whole = logits(module)
@@ -101,21 +101,21 @@ def test_swapping_rows_twice_is_no_change():
 
 
 def test_what_a_family_does_not_allow_is_refused_with_the_reason():
-    gptj = build(BY_NAME["gptj"]).float()
+    bloom = build(BY_NAME["bloom"]).float()
     with (
         pytest.raises(InputError, match="inside"),
-        changed(load(gptj), Change(name="", pairing={}, unrotated=(0,))),
+        changed(load(bloom), Change(name="", pairing={}, unrotated=(0,))),
     ):
-        logits(gptj)
-    llama = build(BY_NAME["llama"]).float()
-    with (
-        pytest.raises(InputError, match="no switch"),
-        changed(load(llama), Change(name="", pairing={}, rotated=(0,))),
-    ):
-        pass
-    yarn = build(BY_NAME["llama-yarn"]).float()
-    with (
-        pytest.raises(InputError, match="no single table"),
-        changed(load(yarn), Change(name="", pairing={}, base=70.0)),
-    ):
-        pass
+        logits(bloom)
+    for module in (build(BY_NAME["llama"]).float(), orbit(position="none")):
+        with (
+            pytest.raises(InputError, match="no switch"),
+            changed(load(module), Change(name="", pairing={}, rotated=(0,))),
+        ):
+            pass
+    for name in ("llama-yarn", "gptj"):
+        with (
+            pytest.raises(InputError, match="no single table"),
+            changed(load(build(BY_NAME[name]).float()), Change(name="", base=70.0)),
+        ):
+            pass

@@ -103,3 +103,57 @@ def test_latent_attention_gives_its_rotated_part_alone(model_folder):
     latent = checkpoint.architecture.stacks[0].latent
     assert scores.w_q.shape[-1] == scores.w_k.shape[-1] == latent.d_rotary
     assert len(scores.w_k) == 1
+
+
+# --- in the company of other layers ----------------------------------------------------------
+
+
+def planted(spec, strength, seed, *, planes=True):
+    """Return weights whose energy falls from plane to plane, in halves, or is the same in all.
+
+    Keys are queries turned as a whole, so that they are balanced as training leaves them.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    q = torch.randn(4, 64, 16, generator=generator)
+    if planes:
+        q = q * (strength * torch.linspace(1, -1, 8)).exp().repeat(2)
+    turned = torch.linalg.qr(torch.randn(64, 64, generator=generator)).Q
+    return ScoreWeights(spec=spec, w_q=q, w_k=turned @ q)
+
+
+def test_a_layer_with_few_marks_is_called_as_the_others_only_if_it_has_their_profile():
+    spec = scores_of("orbit-nano-rotary")[0].spec
+    sure = [planted(spec, 0.4, seed) for seed in (1, 2, 3)]
+    faint, plain = planted(spec, 0.09, 4), planted(spec, 0.0, 9, planes=False)
+    alone = read([faint])[0]
+    assert alone.found is not Found.ROTARY
+    among = read([*sure, faint, plain])
+    assert [each.rotated for each in among[:4]] == [HALVES] * 4
+    assert among[3].likeness > 3
+    assert among[4].found is Found.PLAIN
+    assert among[4].likeness < 1
+    moved = read([*sure, converted(faint), converted(sure[0])])
+    assert [each.rotated for each in moved[3:]] == [NEIGHBOURS] * 2
+
+
+def test_layers_that_share_their_weights_are_no_company():
+    spec = scores_of("orbit-nano-rotary")[0].spec
+    faint = planted(spec, 0.09, 4)
+    found = read([faint, faint, faint])
+    assert [each.likeness for each in found] == [None] * 3
+    assert found[0].found is read([faint])[0].found
+
+
+def test_balance_that_is_small_in_each_layer_counts_in_all_of_them(generator):
+    spec = scores_of("orbit-nano-none")[0].spec
+
+    def faintly_balanced(seed):
+        drawn = planted(spec, 0.0, seed, planes=False)
+        noise = torch.randn(drawn.w_k.shape, generator=generator)
+        return ScoreWeights(spec=spec, w_q=drawn.w_q, w_k=0.45 * drawn.w_k + noise)
+
+    layers = [faintly_balanced(seed) for seed in range(10, 14)]
+    found = read(layers)
+    assert all(each.balance < 0.3 for each in found)
+    assert read(layers[:1])[0].found is Found.UNKNOWN
+    assert [each.found for each in found] == [Found.PLAIN] * 4

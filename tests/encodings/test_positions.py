@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 import orbitlens as ol
-from orbitlens.encodings.api import AS_WEIGHTS_SAY
+from orbitlens.encodings.api import AS_WEIGHTS_SAY, _bases_alike
 from orbitlens.encodings.options import PositionsOptions
 from orbitlens.encodings.repair import write_repaired
 from orbitlens.encodings.rows import row_orders
+from orbitlens.encodings.trial import HypothesisTrial
 from orbitlens.encodings.words import ranges
 from orbitlens.errors import InputError
 from orbitlens.families.architecture import Pairing
@@ -30,6 +31,17 @@ def broken(folder, target, layers):
     inverse = {name: order.argsort() for name, order in orders.items()}
     write_repaired(Path(model.checkpoint.path), target, inverse)
     return target
+
+
+def assert_restored(repaired, sound):
+    """Check that a repaired copy has the weights of the sound model, and its loss."""
+    weights = "model.safetensors"
+    assert (repaired / weights).read_bytes() == (sound / weights).read_bytes()
+    after, before = (
+        ol.positions(each, passage(), options=PositionsOptions(max_tokens=512, bases=()))
+        for each in (repaired, sound)
+    )
+    assert after.trials[0].loss == pytest.approx(before.trials[0].loss, abs=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -71,10 +83,22 @@ def test_a_wrong_base_in_the_config_shows_in_the_loss(zoo, tmp_path):
     (folder / "config.json").write_text(
         config.replace('"rotary_base": 10000', '"rotary_base": 100')
     )
-    found = ol.positions(folder, passage(), options=QUICK)
+    found = ol.positions(folder, passage(), options=QUICK, repair_to=tmp_path / "repaired")
     assert not list(found.disagreeing())
     assert found.repair.base == 1e4
     assert "A base of 10000 fits better" in found.summary()
+    assert_restored(tmp_path / "repaired", zoo)
+
+
+def test_of_bases_that_the_loss_does_not_tell_apart_the_usual_one_is_taken():
+    def trial(base, loss, deviation=0.01):
+        return HypothesisTrial(
+            name=f"base {base:g}", loss=loss, difference=loss - 3.0, deviation=deviation, base=base
+        )
+
+    assert _bases_alike([trial(1e5, 1.80), trial(1e4, 1.82), trial(500.0, 2.5)]) == (1e4, 1e5)
+    assert _bases_alike([trial(1e5, 1.80), trial(1e4, 2.0)]) == (1e5,)
+    assert _bases_alike([trial(1e5, 3.0), trial(1e4, 3.1)]) == ()
 
 
 def test_a_layer_that_should_be_rotated_and_is_not_is_found(zoo, tmp_path):
@@ -82,10 +106,11 @@ def test_a_layer_that_should_be_rotated_and_is_not_is_found(zoo, tmp_path):
     shutil.copytree(zoo, folder)
     config = (folder / "config.json").read_text()
     (folder / "config.json").write_text(config.replace("{", '{"rotary_layers": [0, 2, 3],', 1))
-    found = ol.positions(folder, passage(), options=QUICK)
+    found = ol.positions(folder, passage(), options=QUICK, repair_to=tmp_path / "repaired")
     assert [layer.layer for layer in found.disagreeing()] == [1]
     assert found.repair.rotated == (1,)
     assert found.repair.confirmed
+    assert_restored(tmp_path / "repaired", zoo)
 
 
 def test_a_model_that_should_not_be_rotated_and_is_is_found(tmp_path):
@@ -97,10 +122,11 @@ def test_a_model_that_should_not_be_rotated_and_is_is_found(tmp_path):
     (folder / "config.json").write_text(
         config.replace('"position": "none"', '"position": "rotary"')
     )
-    found = ol.positions(folder, passage(), options=QUICK)
+    found = ol.positions(folder, passage(), options=QUICK, repair_to=tmp_path / "repaired")
     assert [layer.layer for layer in found.disagreeing()] == [0, 1, 2, 3]
     assert found.repair.unrotated == (0, 1, 2, 3)
     assert found.repair.confirmed
+    assert_restored(tmp_path / "repaired", source)
 
 
 def test_repairs_are_refused_where_nothing_confirms_them(zoo, tmp_path):
@@ -134,10 +160,30 @@ def test_models_without_a_language_head_say_so(model_folder):
         ol.positions(model_folder("bert"), [[5, 6, 7, 8, 9]] * 4)
 
 
-def test_latent_attention_scalings_and_bases_by_layer_are_said(model_folder):
-    assert "latent" in " ".join(ol.positions(model_folder("deepseek_v2")).flags)
-    assert "yarn" in " ".join(ol.positions(model_folder("llama-yarn")).flags)
-    assert "bases of their own" in " ".join(ol.positions(model_folder("gemma3")).flags)
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("deepseek_v2", "4 of 10 coordinates of a head are rotated by construction"),
+        ("llama-yarn", "angles are scaled (yarn"),
+        ("gemma3", "layers have bases of their own ("),
+        ("gptj", "the config names no base: 10000"),
+        ("bloom", "has no rotary encoding (alibi)"),
+    ],
+)
+def test_what_was_read_and_what_was_not_is_said(name, said, model_folder):
+    found = ol.positions(model_folder(name))
+    assert said in " ".join(found.flags)
+    assert found.layers
+
+
+def test_heads_of_odd_width_leave_one_coordinate_out(tmp_path):
+    import transformers
+
+    config = transformers.GPT2Config(n_embd=27, n_head=3, n_layer=2, vocab_size=20, n_positions=16)
+    transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path / "odd")
+    found = ol.positions(tmp_path / "odd")
+    assert "heads of 9 coordinates: an odd one is left over" in " ".join(found.flags)
+    assert {layer.best.width for layer in found.layers} == {8}
 
 
 def test_a_learned_table_is_described(model_folder):

@@ -54,7 +54,31 @@ def test_rows_are_reordered_head_by_head_and_put_back(name):
     assert all(torch.equal(v, state[k]) for k, v in module.state_dict().items())
 
 
-def test_latent_attention_is_refused():
-    live = checkpoint_of_module(build(BY_NAME["deepseek_v2"]).float())
+def test_latent_attention_is_reordered_in_its_rotated_rows_alone():
+    halves = build(BY_NAME["deepseek_v3-halves"]).float().eval()
+    config = copy.deepcopy(halves.config)
+    config.rope_interleave = True
+    neighbours = type(halves)(config).float().eval()
+    neighbours.load_state_dict(halves.state_dict())
+    ids = torch.tensor([[5, 17, 3, 8, 22, 9, 14]])
+    expected = logits_of(neighbours, ids)
+    live = checkpoint_of_module(halves)
+    stack = live.architecture.stacks[0]
+    assert not torch.allclose(logits_of(halves, ids), expected, atol=1e-4)
+    orders = {}
+    for layer in range(stack.n_layers):
+        orders |= row_orders(stack, layer, Pairing.NEIGHBOURS, stack.latent.d_rotary)
+    assert {name.split(".")[-2] for name in orders} == {"q_b_proj", "kv_a_proj_with_mqa"}
+    with reordered_rows(live, orders):
+        assert torch.allclose(logits_of(halves, ids), expected, atol=1e-6)
+
+
+def logits_of(module, ids):
+    with torch.no_grad():
+        return module(input_ids=ids, use_cache=False).logits
+
+
+def test_weights_kept_as_columns_are_refused():
+    live = checkpoint_of_module(build(BY_NAME["gpt2"]).float())
     with pytest.raises(InputError, match="plain weights"):
         row_orders(live.architecture.stacks[0], 0, Pairing.HALVES, 2)

@@ -7,7 +7,7 @@ import torch
 
 from orbitlens.families.architecture import Pairing
 from orbitlens.heads.rotary import plane_members
-from orbitlens.theory.planes import energies, marks, widths
+from orbitlens.theory.planes import energies, leading, likeness, marks, profile, widths
 
 N_HEADS, D_MODEL, D_HEAD = 4, 64, 16
 
@@ -55,6 +55,60 @@ def test_products_within_planes_are_found(pairing, generator):
     seen = energies(q, k)
     other = next(p for p in Pairing if p is not pairing)
     assert marks(seen, pairing, D_HEAD).crossed > 15 > 3 * marks(seen, other, D_HEAD).crossed
+
+
+@pytest.mark.parametrize("pairing", Pairing)
+def test_a_profile_of_other_layers_is_found_under_its_pairing_and_not_in_random_weights(
+    pairing, generator
+):
+    fall = torch.linspace(0.3, -0.3, D_HEAD // 2).exp().expand(N_HEADS, -1)
+    q, k = drawn(generator, on_planes(pairing, fall, fall), on_planes(pairing, fall, fall))
+    total = energies(q, k).total
+    first, second = plane_members(pairing, D_HEAD)
+    other = profile(total, pairing, D_HEAD)
+    mean = total.mean(dim=0) - total.mean()
+    assert torch.allclose(other, (mean[first] + mean[second]) / 2)
+    weak = torch.linspace(0.1, -0.1, D_HEAD // 2).exp().expand(N_HEADS, -1)
+    q, k = drawn(generator, on_planes(pairing, weak, weak), on_planes(pairing, weak, weak))
+    found = energies(q, k).total
+    assert likeness(found, pairing, D_HEAD, other) > 3
+    assert likeness(found, pairing, D_HEAD, other) > likeness(found, pairing.other, D_HEAD, other)
+    assert likeness(-found, pairing, D_HEAD, other) < -3
+    by_chance = [
+        likeness(
+            energies(*drawn(torch.Generator().manual_seed(seed))).total, pairing, D_HEAD, other
+        )
+        for seed in range(40)
+    ]
+    assert sorted(by_chance)[37] < 3  # what a layer needs to be like the others
+
+
+def test_coordinates_that_are_not_turned_have_a_level_in_the_profile(generator):
+    q, k = drawn(generator)
+    q[..., 8:] *= 3
+    found = profile(energies(q, k).total, Pairing.HALVES, 8)
+    assert len(found) == 5
+    assert found[-1] > found[:4].max() + 1
+    assert likeness(energies(q, k).total, Pairing.HALVES, 8, found) > 30
+
+
+def test_leading_directions_show_what_few_directions_of_tokens_carry(generator):
+    fall = torch.linspace(1.0, -1.0, D_HEAD // 2).exp().repeat(2)
+    q, k = drawn(generator)
+    for w in (q, k):  # one strong direction of tokens, its energies by plane
+        w[:, 0] += 4 * fall * torch.randn(N_HEADS, D_HEAD, generator=generator).sign()
+    whole, lead = energies(q, k), energies(*leading(q, k))
+    assert leading(q, k)[0].shape == (N_HEADS, 4, D_HEAD)
+    assert marks(lead, Pairing.HALVES, D_HEAD).trend > marks(whole, Pairing.HALVES, D_HEAD).trend
+    assert marks(lead, Pairing.HALVES, D_HEAD).trend > 14
+
+
+def test_random_weights_have_no_marks_in_leading_directions_either():
+    best = []
+    for seed in range(60):
+        seen = energies(*leading(*drawn(torch.Generator().manual_seed(seed))))
+        best.append(max(marks(seen, p, w).nats for p in Pairing for w in widths(D_HEAD)))
+    assert max(best) < 14
 
 
 def test_random_weights_have_no_marks():

@@ -4,23 +4,31 @@ Enters: a model, and a text where losses are wanted. Leaves: a `Positions`. With
 is run, and of the weights only those of queries and keys are read.
 """
 
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from orbitlens.checkpoint.load import read_config
 from orbitlens.encodings.changes import Change
+from orbitlens.encodings.config_repair import repaired_config
 from orbitlens.encodings.evidence import Found, LayerPositions, layer_evidence, readings
+from orbitlens.encodings.notes import reading_notes
 from orbitlens.encodings.options import PositionsOptions
 from orbitlens.encodings.positions_result import Positions, Repair
 from orbitlens.encodings.repair import write_repaired
 from orbitlens.encodings.rows import Order, coordinate_order, row_orders
 from orbitlens.encodings.tables import TableReading, table_reading
-from orbitlens.encodings.trial import HypothesisTrial, trials
-from orbitlens.errors import CheckpointError, InputError
+from orbitlens.encodings.trial import CERTAIN, HypothesisTrial, trials
+from orbitlens.errors import InputError
+from orbitlens.families.architecture import Stack
+from orbitlens.families.registry import FAMILIES
 from orbitlens.heads.layers import position_table
-from orbitlens.heads.scores import load_scores
+from orbitlens.heads.scores import ScoreWeights, load_scores, unreadable
 from orbitlens.running.batches import batches_of, limits_for
 from orbitlens.running.info import Cost, model_info, peak_rss_bytes
 from orbitlens.running.inputs import Batch, inputs_of
@@ -29,6 +37,7 @@ from orbitlens.running.model import Model, load
 
 Progress = Callable[[int, int | None], None]
 AS_WEIGHTS_SAY = "as the weights say"
+USUAL_BASE = 1e4  # of Llama, GPT-NeoX and most others
 MOST_SINGLE = 8  # layers that are tried one by one
 
 
@@ -47,8 +56,8 @@ def positions(
         text: a string, strings, a path object or token ids, on which losses under each hypothesis
             are measured. Without it nothing is run.
         repair_to: a folder that does not exist yet: a copy of the checkpoint with rows of queries
-            and keys in the order they were trained for is written there, if the loss on the text is
-            lower for it.
+            and keys in the order they were trained for, or the setting of the config that was at
+            fault put right, is written there, if the loss on the text is lower for it.
         options: shuffles for p-values, bases to try, how much to run.
         progress: called with what is done and of how much.
 
@@ -94,48 +103,48 @@ def positions(
 def _layers(
     model: Model, options: PositionsOptions, progress: Progress | None
 ) -> tuple[tuple[LayerPositions, ...], tuple[str, ...]]:
-    places = [
-        (stack, index) for stack in model.architecture.stacks for index in range(stack.n_layers)
-    ]
-    found, flags = [], []
-    for number, (stack, index) in enumerate(places):
-        if stack.d_head < 2:
-            flags.append(f"heads of the {stack.name} have one coordinate: nothing could be turned")
-            continue
-        try:
-            scores = load_scores(model.checkpoint, index, stack=stack.name)
-        except CheckpointError as refusal:
-            if stack.refusal is None and stack.recipe is None:
-                raise
-            flags.append(f"the {stack.name} was not read: {refusal}")
-            continue
+    places, flags = _readable(model)
+    found = []
+    for (stack, index), scores in zip(places, _read_ahead(model, places), strict=True):
         found.append(
-            layer_evidence(scores, stack.name, index, shuffles=options.shuffles, seed=options.seed)
+            layer_evidence(
+                scores,
+                stack.name,
+                index,
+                whole=stack.latent is not None,
+                shuffles=options.shuffles,
+                seed=options.seed,
+            )
         )
         if progress is not None:
-            progress(number + 1, len(places))
-    return readings(found), tuple(dict.fromkeys((*flags, *_notes(model))))
+            progress(len(found), len(places))
+    return readings(found), tuple(dict.fromkeys((*flags, *reading_notes(model.checkpoint))))
 
 
-def _notes(model: Model) -> list[str]:
-    notes = []
+def _readable(model: Model) -> tuple[list[tuple[Stack, int]], list[str]]:
+    """Return the layers whose queries and keys can be read, and why others cannot."""
+    places: list[tuple[Stack, int]] = []
+    flags = []
     for stack in model.architecture.stacks:
-        if stack.latent is not None:
-            notes.append(
-                f"latent attention: {stack.latent.d_rotary} coordinates of a head are rotated by "
-                "construction, and their pairing alone is read; the rest are not"
-            )
-        kinds = {layer.rotary.kind for layer in stack.layers if layer.rotary is not None}
-        if kinds - {"default"}:
-            notes.append(
-                f"angles are scaled ({', '.join(sorted(kinds - {'default'}))}): weights do not "
-                "tell scalings of one base apart"
-            )
-        bases = {layer.rotary.base for layer in stack.layers if layer.rotary is not None}
-        if len(bases) > 1:
-            named = ", ".join(f"{base:g}" for base in sorted(bases))
-            notes.append(f"layers have bases of their own ({named}); none is tried by running")
-    return notes
+        if stack.d_head < 2:
+            flags.append(f"heads of the {stack.name} have one coordinate: nothing could be turned")
+        elif (why := unreadable(stack)) is not None:
+            flags.append(f"the {stack.name} was not read: {why}")
+        else:
+            places += [(stack, index) for index in range(stack.n_layers)]
+    return places, flags
+
+
+def _read_ahead(model: Model, places: Sequence[tuple[Stack, int]]) -> Iterator[ScoreWeights]:
+    """Yield the weights of layers; while one is worked on, the next is read."""
+    with ThreadPoolExecutor(max_workers=1) as reader:
+        waiting: deque[Future[ScoreWeights]] = deque()
+        for stack, index in places:
+            waiting.append(reader.submit(load_scores, model.checkpoint, index, stack=stack.name))
+            if len(waiting) > 1:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def _table(model: Model) -> TableReading | None:
@@ -146,7 +155,7 @@ def _table(model: Model) -> TableReading | None:
 
 
 def _bytes_read(model: Model) -> int:
-    roles = ("q", "k", "qkv", "q_norm", "k_norm")
+    roles = ("q", "k", "qkv", "q_norm", "k_norm", "q_down", "q_down_norm", "q_up", "kv_down")
     names = {
         name
         for stack in model.architecture.stacks
@@ -176,7 +185,7 @@ def _changes(
     model: Model, layers: Sequence[LayerPositions], options: PositionsOptions
 ) -> list[Change]:
     """Return what is tried: what the weights say, each layer of it, the other pairing, bases."""
-    stack = model.running.architecture.stacks[0]
+    stack = model.architecture.stacks[0]  # as stored: GGUF files pair other coordinates
     rotated = [k for k, layer in enumerate(stack.layers) if layer.rotary is not None]
     wrong = [layer for layer in layers if layer.agrees is False and layer.stack == stack.name]
     tried = []
@@ -223,10 +232,8 @@ def _repair(
     """Return what would put the model right, and whether losses confirm it."""
     change = _change_of([layer for layer in layers if layer.agrees is False], AS_WEIGHTS_SAY)
     confirmed = next((trial.is_better for trial in tried if trial.name == change.name), None)
-    bases = [trial for trial in tried if trial.base is not None and trial.is_better]
-    base = None
-    if bases and not change.pairing:
-        base = min(bases, key=lambda trial: trial.loss or 0.0).base
+    bases = () if change.pairing else _bases_alike(tried)
+    base = bases[0] if bases else None
     if not (change.pairing or change.unrotated or change.rotated or base):
         return None
     order: tuple[int, ...] = ()
@@ -237,38 +244,59 @@ def _repair(
         order = tuple(coordinate_order(trained, each.configured.width, each.d_head).tolist())
     return Repair(
         by_rows=tuple(change.pairing),
+        is_latent=model.architecture.stacks[0].latent is not None,
         unrotated=change.unrotated,
         rotated=change.rotated,
         order=order,
         base=base,
+        bases_alike=bases[1:],
         confirmed=confirmed if confirmed is not None or base is None else True,
     )
+
+
+def _bases_alike(tried: Sequence[HypothesisTrial]) -> tuple[float, ...]:
+    """Return the bases that are better than the config's and no worse than the best, beyond chance.
+
+    The usual one comes first if it is among them, then those of the lowest loss.
+    """
+    better = sorted(
+        (trial.loss, trial.deviation, trial.base)
+        for trial in tried
+        if trial.is_better and trial.base is not None and trial.loss is not None
+    )
+    if not better:
+        return ()
+    least, error, _ = better[0]
+    alike = [
+        base
+        for loss, deviation, base in better
+        if loss - least <= CERTAIN * math.hypot(deviation or 0.0, error or 0.0)
+    ]
+    return tuple(sorted(alike, key=lambda base: base != USUAL_BASE))
 
 
 def _written(model: Model, repair: Repair | None, target: Path) -> Repair:
     """Write the repaired checkpoint; refused unless a lower loss confirms that it is one.
 
     Raises:
-        InputError: there is nothing to repair by rows, or no loss confirms it.
+        InputError: there is nothing to repair, or no loss confirms it.
     """
-    if repair is None or not repair.by_rows:
-        raise InputError(
-            f"{model.name}: no order of rows would put anything right here; nothing was written."
-        )
+    if repair is None:
+        raise InputError(f"{model.name}: nothing here is to be put right; nothing was written.")
     if repair.confirmed is None:
         raise InputError(
             f"{model.name}: a repair is written only if the loss confirms it. Give a text too."
         )
     if not repair.confirmed:
-        raise InputError(
-            f"{model.name}: the loss is not lower with the rows in the other order; nothing was "
-            "written."
-        )
+        raise InputError(f"{model.name}: the loss is not lower so; nothing was written.")
     stack = model.architecture.stacks[0]
     orders: dict[str, Order] = {}
     for layer in repair.by_rows:
         spec = stack.layers[layer].rotary
         assert spec is not None
         orders |= row_orders(stack, layer, spec.pairing.other, spec.d_rotary)
-    write_repaired(Path(model.checkpoint.path), target, orders)
+    source = Path(model.checkpoint.path)
+    stored = read_config(source) if source.is_dir() else model.checkpoint.config
+    config = repaired_config(stored, FAMILIES[model.architecture.family], stack, repair)
+    write_repaired(source, target, orders, config)
     return replace(repair, written_to=str(target))

@@ -30,6 +30,8 @@ class Repair:
     base: float | None  # with which the loss is lower than with the config's
     confirmed: bool | None  # by a lower loss; None: not run
     written_to: str | None = None
+    bases_alike: tuple[float, ...] = ()  # others that the loss does not tell from `base`
+    is_latent: bool = False  # rows of q_pe and k_pe alone, of latent attention
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -113,4 +115,6 @@ def layer_rows(result: Positions) -> Iterator[dict[str, object]]:
             "balance": each.balance,
             "spread": each.spread,
             "p_value": each.p_value,
+            "like_others": each.likeness,
+            "leading": each.is_leading,
         }

@@ -16,7 +16,7 @@ from torch import Tensor
 from orbitlens.checkpoint.live import LiveSource
 from orbitlens.checkpoint.opened import Checkpoint
 from orbitlens.errors import InputError
-from orbitlens.families.architecture import Pairing, Stack
+from orbitlens.families.architecture import LatentSpec, Pairing, Stack
 
 Order = Int[Tensor, " _"]  # of rows
 
@@ -39,11 +39,13 @@ def row_orders(stack: Stack, layer: int, trained: Pairing, width: int) -> dict[s
     Raises:
         InputError: the layer keeps its queries and keys in a form that is not reordered here.
     """
-    if stack.latent is not None or stack.recipe is not None or stack.transposed:
+    if stack.recipe is not None or stack.transposed:
         raise InputError(
             f"layer {layer} does not keep queries and keys as rows of plain weights; reordering "
             "them is not written for this family."
         )
+    if stack.latent is not None:
+        return _latent_orders(stack, stack.latent, layer, trained)
     names, spec = stack.tensors[layer], stack.layers[layer]
     order = coordinate_order(trained, width, stack.d_head)
     queries = _blocks(spec.n_heads, stack.d_head, order)
@@ -58,6 +60,19 @@ def row_orders(stack: Stack, layer: int, trained: Pairing, width: int) -> dict[s
         if role in names:
             orders[names[role]] = _fused(stack, layer, queries, keys)
     return orders
+
+
+def _latent_orders(
+    stack: Stack, latent: LatentSpec, layer: int, trained: Pairing
+) -> dict[str, Order]:
+    """Rotated rows stand last in each head's queries, and last in the map to the latent of keys."""
+    names, plain = stack.tensors[layer], latent.d_plain
+    order = coordinate_order(trained, latent.d_rotary, latent.d_rotary)
+    of_head = torch.cat([torch.arange(plain), plain + order])
+    queries = _blocks(stack.layers[layer].n_heads, len(of_head), of_head)
+    keys = torch.cat([torch.arange(latent.kv_rank), latent.kv_rank + order])
+    rows = {"q": queries, "q_up": queries, "kv_down": keys, "kv_down_bias": keys}
+    return {names[role]: rows[role] for role in rows if role in names}
 
 
 def _blocks(n_blocks: int, d_head: int, order: Order) -> Order:

@@ -128,10 +128,10 @@ def _loss(trial: HypothesisTrial) -> float:
 def repair_sentences(repair: Repair) -> Iterator[str]:
     """Yield what to do."""
     if repair.by_rows:
-        done = f" It was written to {repair.written_to}." if repair.written_to else ""
+        rows = "rotated rows (q_pe and k_pe)" if repair.is_latent else "rows of W_Q and W_K"
         yield (
-            f"To repair it, put the rows of W_Q and W_K of every head in {_layers(repair.by_rows)} "
-            f"in the order {_short(repair.order)}.{done}"
+            f"To repair it, put the {rows} of every head in {_layers(repair.by_rows)} "
+            f"in the order {_short(repair.order)}."
         )
     if repair.unrotated:
         yield (
@@ -145,6 +145,13 @@ def repair_sentences(repair: Repair) -> Iterator[str]:
         )
     if repair.base is not None:
         yield f"A base of {repair.base:g} fits better than the config's: set rope_theta to it."
+        if repair.bases_alike:
+            named = ", ".join(f"{base:g}" for base in repair.bases_alike)
+            yield f"The loss does not tell it from {named}; more tokens may."
+    if repair.written_to is not None:
+        yield f"A repaired copy was written to {repair.written_to}."
+    elif repair.confirmed:
+        yield "--repair DIR writes a copy that is put right so."
 
 
 def _layers(numbers: Sequence[int]) -> str:

@@ -30,6 +30,23 @@ class Hooks:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RotationSwitches:
+    """Where a running model of the family keeps what decides over its rotation.
+
+    Without any, layers are handed their angles, or the numbers of their tokens, and the base is
+    that of one table called `inv_freq`.
+    """
+
+    layers: str | None = None  # setting of the config: the numbers of rotated layers, or "all"
+    attention: str | None = None  # attribute of a layer's attention: whether it is rotated
+    by_layer: str | None = (
+        None  # setting that stands for it in config.json: a 1 or 0 for each layer
+    )
+    base: str | None = None  # setting of the config
+    kept: str | None = None  # the part of the module that must `forget` once a setting has changed
+
+
+@dataclass(frozen=True, kw_only=True)
 class Family:
     """One family of models."""
 
@@ -40,6 +57,7 @@ class Family:
     other_feeds: Mapping[str, Feed] = field(default_factory=dict)  # by stack, where they differ
     feed_by_config: Callable[[Feed, Any], Feed] = as_it_is
     hooks: Hooks = Hooks()
+    rotation: RotationSwitches = RotationSwitches()
     gguf: Mapping[str, Storage] = field(default_factory=dict)  # by GGUF's general.architecture
     is_own: bool = False  # its classes are orbitlens' own, not transformers'
 

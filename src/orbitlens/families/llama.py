@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from orbitlens.families.architecture import Pairing
-from orbitlens.families.family import Family
+from orbitlens.families.family import Family, RotationSwitches
 from orbitlens.families.feed import ROTARY_DECODER, with_window
 from orbitlens.families.gguf import Metadata, Storage
 from orbitlens.families.layout import Layout, window_everywhere
@@ -54,5 +54,6 @@ SMOLLM3 = replace(
     model_type="smollm3",
     classes=("SmolLM3",),
     stacks=(replace(LAYOUT, rotary_base=2e6, is_turned=_is_turned),),
+    rotation=RotationSwitches(attention="use_rope", by_layer="no_rope_layers"),
     gguf={},
 )

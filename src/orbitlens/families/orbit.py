@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from orbitlens.families.architecture import NormKind, Position
-from orbitlens.families.family import Family, Hooks
+from orbitlens.families.family import Family, Hooks, RotationSwitches
 from orbitlens.families.feed import ROTARY_DECODER, Encoding, Feed, Kind, with_obstacle
 from orbitlens.families.layout import Layout
 from orbitlens.families.settings import Settings
@@ -209,4 +209,7 @@ ORBIT = Family(
     feed=replace(ROTARY_DECODER, ids_follow_mask=True),
     feed_by_config=_feed,
     hooks=Hooks(post_norms=("attn_post_norm", "mlp_post_norm")),
+    rotation=RotationSwitches(
+        layers="rotary_layers", base="rotary_base", kept="model.surroundings"
+    ),
 )

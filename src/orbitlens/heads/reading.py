@@ -169,6 +169,18 @@ class LayerReader:
         )
         return q, k
 
+    def latent_scores(self, spec: LatentSpec) -> tuple[Tensor, Tensor]:
+        """Return the rotated part of queries, through their bottleneck, and of the one key."""
+        if "q" in self.names:
+            stored = self._read(self.names["q"]).float()
+        else:
+            stored = self._read(self.names["q_up"]).float() * self._exact("q_down_norm").float()
+        rotated = stored.unflatten(0, (-1, spec.d_plain + spec.d_rotary))[:, spec.d_plain :]
+        if "q_down" in self.names:
+            rotated = rotated @ self._read(self.names["q_down"]).float()
+        shared = self._read(self.names["kv_down"])[spec.kv_rank :].float()
+        return rotated.mT, shared.T[None]
+
     def _in_first(self, weight: Tensor) -> Tensor:
         return weight if self.stack.transposed else weight.T
 

@@ -2,7 +2,8 @@
 
 Enters: a `Checkpoint` and a layer's number. Leaves: `ScoreWeights`. Values and output maps are not
 read where the file keeps them apart. Gains of norms on queries and keys are folded in; the norm in
-front of attention is not, since training balances the stored weights (`theory/planes.py`).
+front of attention is not, since training balances the stored weights (`theory/planes.py`). Of
+latent attention the rotated part alone is read, which is by itself in the file.
 """
 
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from torch import Tensor
 from orbitlens.checkpoint.opened import Checkpoint
 from orbitlens.errors import CheckpointError
 from orbitlens.families.architecture import LayerSpec, Stack
-from orbitlens.heads.layers import load_layer
 from orbitlens.heads.reading import LayerReader
 
 
@@ -34,23 +34,16 @@ def load_scores(checkpoint: Checkpoint, index: int, *, stack: str | None = None)
         CheckpointError: a tensor is broken, or the layer's maps are no product of stored weights.
     """
     tower = checkpoint.stack(stack)
-    if tower.refusal is not None or tower.recipe is not None:
-        why = tower.refusal or f"its maps are computed by the recipe {tower.recipe!r}"
+    why = unreadable(tower)
+    if why is not None:
         raise CheckpointError(f"{checkpoint.path}: {why}. Its queries and keys cannot be read.")
-    if tower.latent is not None:
-        return _latent_scores(checkpoint, tower, index)
-    queries, keys = LayerReader(checkpoint, tower, index, torch.device("cpu")).scores()
+    reader = LayerReader(checkpoint, tower, index, torch.device("cpu"))
+    queries, keys = reader.scores() if tower.latent is None else reader.latent_scores(tower.latent)
     return ScoreWeights(spec=tower.layers[index], w_q=queries, w_k=keys)
 
 
-def _latent_scores(checkpoint: Checkpoint, tower: Stack, index: int) -> ScoreWeights:
-    """Return the maps from tokens to heads through the bottlenecks, the rotated part alone."""
-    layer = load_layer(checkpoint, index, stack=tower.name)
-    assert tower.latent is not None
-    width = tower.latent.d_rotary
-    heads = list(layer)
-    return ScoreWeights(
-        spec=layer.spec,
-        w_q=torch.stack([head.w_q[:, :width] for head in heads]).float(),
-        w_k=heads[0].w_k[None, :, :width].float(),  # one for all heads
-    )
+def unreadable(stack: Stack) -> str | None:
+    """Return why a stack has no weights of queries and keys to be read; None where it has."""
+    if stack.recipe is not None:
+        return stack.refusal or f"its maps are computed by the recipe {stack.recipe!r}"
+    return stack.refusal

@@ -22,6 +22,7 @@ COLUMNS = (
     Column("opposite"),
     Column("crossed"),
     Column("balance"),
+    Column("like others"),
 )
 LOSSES = (
     Column("hypothesis", right=False, wraps=True),
@@ -44,8 +45,9 @@ def positions_view(result: Positions, console: Console) -> Iterator[RenderableTy
         yield Text("")
         yield FittedTable(columns=COLUMNS, rows=[_row(each) for each in result.layers])
         yield Text(
-            "nats: evidence for the likeliest rotation against none; over other: beyond the other "
-            "pairing",
+            "nats: evidence for the likeliest rotation against none (trend, alike, opposite and "
+            "crossed are its parts); over other: beyond the other pairing; like others: nats for "
+            "the energy over planes that other rotated layers have",
             style="dim",
         )
     if result.trials:
@@ -76,6 +78,7 @@ def _row(each: LayerPositions) -> list[str | Text]:
         f"{marks.balance:.1f}",
         f"{marks.crossed:.1f}",
         f"{each.balance:.2f}",
+        "" if each.likeness is None else f"{each.likeness:.1f}",
     ]
 
 

@@ -33,6 +33,7 @@ DEGREE = 2  # of the trend
 HIGHEST = 0.999  # a correlation
 SHARES = (0.25, 0.4, 0.5, 0.75, 1.0)  # of a head that is turned: GPT-NeoX, Phi-2, ...
 FEWEST = 8  # coordinates of a part of a head
+LEADING_SHARE = 1 / 16  # of the directions of tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,23 +56,35 @@ def energies(
     w_q: Float[Tensor, "head d_model d_head"], w_k: Float[Tensor, "kv_head d_model d_head"]
 ) -> Energies:
     """Return the energies of a layer."""
-    group = len(w_q) // len(w_k)
-    queries = (w_q.mT @ w_q).unflatten(0, (len(w_k), group)).sum(dim=1).double()
-    keys = (w_k.mT @ w_k).double()
+    grouped = w_q.unflatten(0, (len(w_k), -1))
+    group = grouped.shape[1]
+    gram_q, gram_k = w_q.mT @ w_q, w_k.mT @ w_k
+    queries = gram_q.unflatten(0, (len(w_k), group)).sum(dim=1).double()
+    keys = gram_k.double()
     of_q, of_k = (
         gram.diagonal(dim1=1, dim2=2).clamp(min=SMALLEST).log() for gram in (queries, keys)
     )
-    repeated = w_k.repeat_interleave(group, dim=0)
-    sizes = w_q.norm(dim=1)[:, :, None] * repeated.norm(dim=1)[:, None, :]
     total = of_q + of_k
     drawn = 2 / w_q.shape[1] * (1 + 1 / group)  # variance of ln chi^2 with d or group * d degrees
     return Energies(
         total=total,
         imbalance=of_q - of_k,
-        crossed=((w_q.mT @ repeated) / sizes.clamp(min=SMALLEST)).double(),
+        crossed=_cosines(grouped, w_k, gram_q, gram_k).double(),
         balance=_balance(queries, keys),
         spread=float(_centred(total).square().mean()) / drawn,
     )
+
+
+def _cosines(
+    grouped: Float[Tensor, "kv_head group d_model d_head"],
+    w_k: Float[Tensor, "kv_head d_model d_head"],
+    gram_q: Float[Tensor, "head d_head d_head"],
+    gram_k: Float[Tensor, "kv_head d_head d_head"],
+) -> Float[Tensor, "head d_head d_head"]:
+    """Return the cosine of every q_a with every k_b, head by head."""
+    sizes_q, sizes_k = (gram.diagonal(dim1=1, dim2=2).sqrt() for gram in (gram_q, gram_k))
+    sizes = sizes_q.unflatten(0, grouped.shape[:2])[..., None] * sizes_k[:, None, None, :]
+    return ((grouped.mT @ w_k[:, None]) / sizes.clamp(min=SMALLEST)).flatten(0, 1)
 
 
 def _balance(
@@ -82,6 +95,20 @@ def _balance(
     a, b = queries[:, above, right], keys[:, above, right]
     size = (a.square().sum() * b.square().sum()).sqrt()
     return float((a * b).sum() / size.clamp(min=SMALLEST))
+
+
+def leading(
+    w_q: Float[Tensor, "head d_model d_head"], w_k: Float[Tensor, "kv_head d_model d_head"]
+) -> tuple[Float[Tensor, "head lead d_head"], Float[Tensor, "kv_head lead d_head"]]:
+    """Return queries and keys as seen from the directions of tokens that they weigh most.
+
+    What training adds to random weights has few directions; the rest is what they were drawn with.
+    """
+    n = max(2, round(LEADING_SHARE * w_q.shape[1]))
+    sides = [w.transpose(0, 1).flatten(1) / w.norm().clamp(min=SMALLEST) for w in (w_q, w_k)]
+    gram = sum(side @ side.T for side in sides)
+    axes = torch.linalg.eigh(gram).eigenvectors[:, -n:]
+    return axes.T @ w_q, axes.T @ w_k
 
 
 # --- hypotheses ------------------------------------------------------------------------------
@@ -126,6 +153,35 @@ def marks(found: Energies, pairing: Pairing, width: int) -> Marks:
         crossed=_pair_nats(diagonal, first, second)
         + _nats(_crossed_score(found.crossed, first, second)),
     )
+
+
+# --- other layers ----------------------------------------------------------------------------
+
+Totals = Float[Tensor, "kv_head d_head"]  # as in `Energies`
+
+
+def profile(total: Totals, pairing: Pairing, width: int) -> Float[Tensor, " _"]:
+    """Return the mean energy of each plane, then that of the coordinates that are not turned."""
+    first, second = plane_members(pairing, width)
+    mean = _centred(total).mean(dim=0)
+    planes = (mean[first] + mean[second]) / 2
+    return torch.cat([planes, mean[width:].mean().reshape(1)]) if width < len(mean) else planes
+
+
+def likeness(total: Totals, pairing: Pairing, width: int, other: Float[Tensor, " _"]) -> float:
+    """Return the nats by which energies follow the profile of other layers; below 0: against it."""
+    first, second = plane_members(pairing, width)
+    values = _centred(total)
+    template = torch.full_like(values[0], float(other[-1]))
+    template[first] = template[second] = other[: len(first)]
+    template = template - template.mean()
+    mean = values.mean(dim=0)
+    size = float(template.square().sum())
+    slope = float((mean * template).sum()) / max(size, SMALLEST)
+    before = float(values.square().sum())
+    after = before - len(values) * slope**2 * size
+    gain = 0.5 * values.numel() * math.log(max(before, SMALLEST) / max(after, SMALLEST))
+    return math.copysign(gain, slope)
 
 
 def _detrended(
