@@ -1,13 +1,9 @@
 """Small models whose reach is measured: six encodings, two trained contexts, three seeds.
 
 Enters: a text and a folder. Leaves: runs of the lab, resumed where they were stopped. Models of the
-shorter context are those that predictors are chosen on; those of the longer one judge them.
-
-    python benchmarks/_reach_models.py TEXT --runs DIR
+shorter context and the first seed are those that the predictor was chosen on.
 """
 
-import argparse
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +22,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 CONTEXTS = {32: 24, 64: 12}  # trained context -> contexts of a batch: the same number of tokens
 SEEDS = (0, 1, 2)
-CHOSEN_ON = 32  # the trained context of the models that predictors are chosen on
+CHOSEN_ON = (32, 0)  # trained context and seed of the models that the predictor was chosen on
 RECIPE: dict[str, Any] = {
     "task": "text",
     "layers": 3,
@@ -55,14 +51,20 @@ class ReachRun:
         """Return its name in tables."""
         return f"{self.kind}/{self.context}/{self.seed}"
 
-    def folder(self, runs: Path) -> Path:
-        """Return where its model is."""
+    @property
+    def chosen_on(self) -> bool:
+        """Whether the predictor was chosen on it."""
+        return (self.context, self.seed) == CHOSEN_ON
+
+    def trained(self, runs: Path) -> Path:
+        """Train it where that is not done yet, and return the folder of the model."""
+        train(self.config, runs)
         return runs / run_hash(self.config) / MODEL
 
 
 def all_runs(text: Path) -> list[ReachRun]:
-    """Return the models, seed by seed."""
-    return [
+    """Return the models: those it was chosen on, those that judge, then more of the shorter."""
+    runs = [
         ReachRun(
             kind=kind,
             context=context,
@@ -82,22 +84,5 @@ def all_runs(text: Path) -> list[ReachRun]:
         for context, batch in CONTEXTS.items()
         for kind, switches in KINDS.items()
     ]
-
-
-def main() -> None:
-    """Train what is not trained yet."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("text", type=Path)
-    parser.add_argument("--runs", type=Path, required=True)
-    given = parser.parse_args()
-    for run in all_runs(given.text):
-        result = train(run.config, given.runs)
-        print(
-            f"{time.strftime('%H:%M:%S')} {run.name:22} {result.loss:.3f} nats, "
-            f"{result.cpu_seconds:.0f} s",
-            flush=True,
-        )
-
-
-if __name__ == "__main__":
-    main()
+    shorter = min(CONTEXTS)
+    return sorted(runs, key=lambda run: (run.context == shorter and run.seed > 0, run.seed))

@@ -111,8 +111,9 @@ def _planes(
     if head.rotary is None:
         return (), (), None
     found = plane_shares(moments, resolve_rotary(head.rotary, trained))
+    turns = found.periods.isfinite()
     return (
-        tuple(found.periods.tolist()),
-        tuple(found.shares.tolist()),
+        tuple(found.periods[turns].tolist()),
+        tuple(found.shares[turns].tolist()),
         found.unfinished_share(trained),
     )

@@ -3,7 +3,7 @@
 Enters: a model, rows of token ids no longer than its trained context, a length N. Leaves: what a
 token at position N would lose, from runs of short rows alone. A row is
 
-    first token | blocks of other texts, spread over all that is far | the near half, as it is
+    first token | blocks of other texts, spread over all that is far | the near part, as it is
 
 Blocks are given position ids far back, each drawn within its own stretch of the context, so that
 relative angles and biases occur that no short text has; and ln w is added to the scores of their
@@ -34,9 +34,9 @@ BATCH_TOKENS = 4096  # of one forward call
 class StandInShape:
     """How a short row is divided."""
 
-    near: float = 0.5  # share of the row that is the end of the long context, as it is
-    judged: float = 0.25  # share of the row whose predictions are judged, at its end
-    blocks: int = 4  # that the rest is cut into
+    near: float = 0.25  # share of the row that is the end of the long context, as it is
+    judged: float = 0.125  # share of the row whose predictions are judged, at its end
+    blocks: int = 6  # that the rest is cut into
 
 
 @dataclass(frozen=True, kw_only=True)
