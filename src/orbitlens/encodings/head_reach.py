@@ -50,11 +50,15 @@ def seen_by_layer(model: Model, contexts: Ids) -> list[Tensor]:
 
     def sink(of: Stack, layer: int, states: LayerStates) -> None:
         if of.name == stack.name:
-            kept[layer] = seen_tokens(running.layer(layer), states.before.double()).flatten(0, 1)
+            kept[layer] = _seen(running.layer(layer), states)
 
     with capturing(running.module, running.checkpoint, sink):
         running.module(input_ids=contexts, use_cache=False)
     return [kept[layer] for layer in range(stack.n_layers)]
+
+
+def _seen(layer: AttentionLayer, states: LayerStates) -> Tensor:
+    return seen_tokens(layer, states.before.detach().double()).flatten(0, 1)
 
 
 def heads_reach(

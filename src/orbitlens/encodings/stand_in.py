@@ -13,7 +13,6 @@ park attention there. The same rows at their own positions, each counted once, a
 compared with.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,9 +124,9 @@ def log_counts(made: StandIns, length: int) -> Float[Tensor, "tokens tokens"]:
     """
     last = made.block.max()
     n_far = int(((made.block >= 0) & (made.block < last)).sum())
-    weight = math.log((length - made.n_near - 1) / n_far)
+    weight = torch.tensor((length - made.n_near - 1) / n_far, dtype=torch.float64).log()
     queries, keys = made.block[:, None], made.block[None, :]
-    return torch.where((keys >= 0) & (keys < queries), weight, 0.0)
+    return torch.where((keys >= 0) & (keys < queries), weight, torch.zeros_like(weight))
 
 
 # --- runs ------------------------------------------------------------------------------------

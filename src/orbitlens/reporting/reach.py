@@ -58,7 +58,9 @@ def reach_report(given: Material, seed: int) -> ReachReport:
             f"contexts of {4 * trained} tokens are not run in a report; "
             "`orbitlens positions --reach` runs them"
         )
-    return brief_reach(reach_of(model, given.inputs, replace(SHORT, seed=seed)))
+    found = brief_reach(reach_of(model, given.inputs, replace(SHORT, seed=seed)))
+    own = tuple(note for note in found.notes if note not in given.inputs.notes)
+    return replace(found, notes=own)
 
 
 def brief_reach(reach: Reach) -> ReachReport:
