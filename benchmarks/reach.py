@@ -183,13 +183,13 @@ def asked_for(
     text: Path, runs: Path, real: Sequence[str]
 ) -> Iterator[tuple[dict[str, Any], Callable[[], Any], Path]]:
     """Yield what is known of every model, how to get it (trained where it is not), and its text."""
-    for asked in real:
-        name, context, file = asked.split(":")
-        known = {"name": Path(name).name, "kind": "real", "context": int(context), "seed": 0}
-        yield known | {"chosen_on": False}, lambda name=name: name, Path(file)
     for run in all_runs(text):
         known = {"name": run.name, "kind": run.kind, "context": run.context, "seed": run.seed}
         yield known | {"chosen_on": run.chosen_on}, partial(run.trained, runs), text
+    for asked in real:
+        name, context, file = asked.split(":")
+        known = {"name": Path(name).name, "kind": "real", "context": int(context), "seed": 0}
+        yield known | {"chosen_on": False}, partial(str, name), Path(file)
 
 
 def main() -> None:

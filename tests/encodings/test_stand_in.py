@@ -1,4 +1,4 @@
-"""A short context that stands in for a long one: exact where it must be, refused where it cannot."""
+"""A short context that stands in for a long one: exact where it must be, else refused."""
 
 import pytest
 import torch

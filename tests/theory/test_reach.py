@@ -69,7 +69,6 @@ def test_shares_are_those_of_scores_at_evenly_spread_angles(generator):
     mean, covariance = statistics(generator)
     moments = score_moments(head, mean, covariance)
     found = plane_shares(moments, resolve_rotary(head.rotary, 9))
-    total = torch.zeros(())
     angles = torch.linspace(0, 2 * math.pi, 65)[:-1].double()
     energies = []
     for plane in range(4):
