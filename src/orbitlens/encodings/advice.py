@@ -16,7 +16,7 @@ from orbitlens.encodings.scalings import (
     scaled,
     scalings,
 )
-from orbitlens.encodings.stand_in import Ids, StandIns, stand_in_losses, stand_ins
+from orbitlens.encodings.stand_in import Rows, StandIns, stand_in_losses, stand_ins
 from orbitlens.running.model import Model
 
 NODES = (1.5, 2.0, 3.0, 4.0)  # multiples of the trained context at which losses are predicted
@@ -24,7 +24,7 @@ SHARES = (0.5, 1.0, 1.5, 2.0)  # of the multiple asked for: the factors that are
 MARGIN = 0.0  # nats that a scaling must gain over the model as it is
 
 
-def advise(model: Model, rows: Ids, trained: int, ratio: float, *, seed: int = 0) -> Advice:
+def advise(model: Model, rows: Rows, trained: int, ratio: float, *, seed: int = 0) -> Advice:
     """Return the scaling with the least predicted loss over a context `ratio` times as long.
 
     Raises:

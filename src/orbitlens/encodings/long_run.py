@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from orbitlens.encodings.stand_in import Ids, token_losses
+from orbitlens.encodings.stand_in import Rows, token_losses
 from orbitlens.running.model import Model
 
 BATCH_TOKENS = 4096  # of one forward call, about
 
 
-def row_losses(model: Model, rows: Ids) -> Float[Tensor, "batch tokens"]:
+def row_losses(model: Model, rows: Rows) -> Float[Tensor, "batch tokens"]:
     """Return the loss of every token of every row, the model run as anyone would."""
     size = max(1, BATCH_TOKENS // rows.shape[1])
     found = [
@@ -25,7 +25,7 @@ def row_losses(model: Model, rows: Ids) -> Float[Tensor, "batch tokens"]:
 
 
 def increases(
-    model: Model, rows: Ids, trained: int, ratios: tuple[float, ...], *, n_first: int = 0
+    model: Model, rows: Rows, trained: int, ratios: tuple[float, ...], *, n_first: int = 0
 ) -> list[Float[Tensor, " batch"]]:
     """Return by how much more the last tokens lose with a longer context, for each row and ratio.
 

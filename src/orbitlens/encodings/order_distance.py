@@ -7,7 +7,7 @@ bits, by how far back it is (the audit's measure, `order/sensitivity.py`).
 import torch
 
 from orbitlens.encodings.reach_result import OrderPoint
-from orbitlens.encodings.stand_in import Ids
+from orbitlens.encodings.stand_in import Rows
 from orbitlens.order.permutations import Permutations
 from orbitlens.order.sensitivity import Bench, compare, doublings
 from orbitlens.order.subject import make_subject
@@ -16,7 +16,7 @@ from orbitlens.running.model import Model
 N_CONTEXTS = 16
 
 
-def order_points(model: Model, rows: Ids, seed: int) -> tuple[OrderPoint, ...]:
+def order_points(model: Model, rows: Rows, seed: int) -> tuple[OrderPoint, ...]:
     """Return what a swap of neighbours does to the next prediction, by its distance."""
     contexts = rows[:N_CONTEXTS, :-1]
     n = contexts.shape[1]

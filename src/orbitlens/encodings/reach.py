@@ -20,7 +20,7 @@ from orbitlens.encodings.long_run import by_position, increases, row_losses
 from orbitlens.encodings.options import ReachOptions
 from orbitlens.encodings.order_distance import order_points
 from orbitlens.encodings.reach_result import Advice, HeadReach, Reach, ReachPoint
-from orbitlens.encodings.stand_in import Ids, stand_in_losses, stand_ins, why_no_stand_in
+from orbitlens.encodings.stand_in import Rows, stand_in_losses, stand_ins, why_no_stand_in
 from orbitlens.errors import CheckpointError, InputError
 from orbitlens.families.architecture import Stack
 from orbitlens.families.feed import Encoding
@@ -40,8 +40,8 @@ Progress = Callable[[int, int | None], None]
 class ReachRows:
     """Rows of token ids, each with one token more than is run; short and long ones do not share."""
 
-    short: Ids
-    long: Ids | None  # None: the text is too short
+    short: Rows
+    long: Rows | None  # None: the text is too short
     n_first: int  # special tokens that open every row
 
 

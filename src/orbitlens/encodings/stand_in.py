@@ -26,6 +26,7 @@ from orbitlens.families.feed import Feed, lowest
 from orbitlens.running.model import Model
 
 Ids = Int[Tensor, "batch tokens"]
+Rows = Int[Tensor, "_ _"]  # token ids, with one token more than is run
 BATCH_TOKENS = 4096  # of one forward call
 
 
@@ -42,7 +43,7 @@ class StandInShape:
 class StandIns:
     """Rows made of short texts, and which block each of their tokens belongs to."""
 
-    rows: Ids  # one token more than is run: the last is only predicted
+    rows: Rows  # the last token is only predicted
     block: Int[Tensor, " tokens"]  # -1: first token; the highest: near
     n_judged: int
 
@@ -58,7 +59,7 @@ class StandIns:
 
 
 def stand_ins(
-    contexts: Ids, generator: torch.Generator, shape: StandInShape | None = None
+    contexts: Rows, generator: torch.Generator, shape: StandInShape | None = None
 ) -> StandIns:
     """Return rows whose far blocks come from other contexts than their near part.
 
@@ -169,7 +170,7 @@ def stand_in_losses(
     return torch.cat(found)
 
 
-def _losses(model: Model, rows: Ids, ids: Tensor, counts: Tensor) -> Tensor:
+def _losses(model: Model, rows: Rows, ids: Tensor, counts: Tensor) -> Tensor:
     feed, dtype = model.feed, next(model.module.parameters()).dtype
     arguments: dict[str, Any] = {"input_ids": rows[:, :-1], "use_cache": False}
     if feed.ids is not None:
@@ -194,7 +195,7 @@ def _mask(ids: Tensor, counts: Tensor, window: int | None, dtype: torch.dtype) -
 
 
 def token_losses(
-    logits: Float[Tensor, "batch tokens vocabulary"], rows: Ids
+    logits: Float[Tensor, "batch tokens vocabulary"], rows: Rows
 ) -> Float[Tensor, "batch tokens"]:
     """Return the loss of each prediction, in nats; rows hold one token more than was run."""
     return functional.cross_entropy(

@@ -17,7 +17,7 @@ from orbitlens._types import Covariance, HeadMatrix, ModelVector
 from orbitlens.heads.head import Head
 from orbitlens.heads.rotary import Rotation, Turning, plane_indices, resolve_rotary
 
-Offsets = Int[Tensor, " offsets"]
+Offsets = Int[Tensor, " offset"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ def plane_shares(moments: ScoreMoments, rotation: Rotation) -> PlaneShares:
 
 def turned_queries(
     queries: Float[Tensor, "some d_head"], rotation: Rotation | None, offsets: Offsets
-) -> Float[Tensor, "some offsets d_head"]:
+) -> Float[Tensor, "some offset d_head"]:
     """Return q T(m) for every query and offset: with a key it gives the score at that offset."""
     if rotation is None:
         return queries[:, None, :].expand(-1, len(offsets), -1)
@@ -112,8 +112,8 @@ def turned_queries(
 class ScoreKernel:
     """Scores of queries at each offset: what keys of unknown content give them."""
 
-    mean: Float[Tensor, "some offsets"]
-    variance: Float[Tensor, "some offsets"]  # over keys
+    mean: Float[Tensor, "some offset"]
+    variance: Float[Tensor, "some offset"]  # over keys
 
 
 def query_kernel(
@@ -136,7 +136,7 @@ def query_kernel(
 
 def mean_kernel(
     head: Head, moments: ScoreMoments, offsets: Offsets
-) -> tuple[Float[Tensor, " offsets"], Float[Tensor, " offsets"]]:
+) -> tuple[Float[Tensor, " offset"], Float[Tensor, " offset"]]:
     """Return mean and deviation of scores at each offset, over queries and keys.
 
     Mean: q T(m) k of the mean query and key. Deviation: of keys, for the mean square of queries,
