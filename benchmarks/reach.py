@@ -24,7 +24,7 @@ from orbitlens.encodings.advice import advise
 from orbitlens.encodings.head_reach import heads_reach
 from orbitlens.encodings.long_run import by_position, increases, row_losses
 from orbitlens.encodings.reach import RATIOS
-from orbitlens.encodings.scalings import one_encoding, scaled, scalings
+from orbitlens.encodings.scalings import all_scalings, one_encoding, scaled
 from orbitlens.encodings.stand_in import StandIns, StandInShape, stand_in_losses, stand_ins
 from orbitlens.errors import InputError
 from orbitlens.running.model import Model, load
@@ -135,7 +135,7 @@ def scaling_losses(model: Model, ids: Tensor, trained: int, ratio: float) -> dic
     length = round(ratio * trained)
     rows = rows_of(ids, "test", length, max(2, LONG_TOKENS // 3 // length))
     found = {}
-    for each in scalings(plain, trained):
+    for each in all_scalings(plain, trained):
         with scaled(model, plain, each):
             found[each.name] = float(row_losses(model, rows).mean())
     return found

@@ -8,7 +8,7 @@ import torch
 
 import orbitlens as ol
 from orbitlens.encodings.advice import advise
-from orbitlens.encodings.head_reach import head_reach, heads_reach
+from orbitlens.encodings.head_reach import heads_reach, reach_of_head
 from orbitlens.encodings.long_run import by_position, increases, row_losses
 from orbitlens.encodings.options import PositionsOptions, ReachOptions
 from orbitlens.encodings.order_distance import order_points
@@ -23,7 +23,7 @@ from small_llama import refused, run
 from tiny_models import CASES, build
 
 BY_NAME = {case.name: case for case in CASES}
-QUICK = ReachOptions(rows=6, max_tokens=1024, advise=False, order=False)
+QUICK = ReachOptions(rows=4, max_tokens=512, advise=False, order=False)
 WHOLE = replace(QUICK, advise=True, order=True, furthest=2.0)
 
 
@@ -99,7 +99,7 @@ def test_a_flat_head_looks_everywhere_alike():
     layer = model.layer(0)
     layer.w_k.zero_()
     tokens = torch.randn(64, layer.head(0).d_model).double()
-    found = head_reach(layer, 0, tokens, trained=16, lengths=(16, 64))
+    found = reach_of_head(layer, 0, tokens, trained=16, lengths=(16, 64))
     assert found.attention == pytest.approx([1 / 64] * len(found.attention))
     assert found.half == 8
     assert found.beyond == pytest.approx(0.75)

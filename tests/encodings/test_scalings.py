@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from orbitlens.encodings.scalings import (
+    all_scalings,
     config_setting,
     one_encoding,
     scaled,
     scaling,
-    scalings,
 )
 from orbitlens.errors import InputError
 from orbitlens.orbit import OrbitForCausalLM
@@ -74,7 +74,7 @@ def test_an_ntk_aware_base_slows_the_slowest_plane_by_its_factor_and_the_fastest
 
 def test_all_kinds_and_factors_are_tried_and_none_first():
     plain = one_encoding(load(build(BY_NAME["llama-grouped"])).architecture.stacks[0])
-    tried = scalings(plain, TRAINED, (2.0, 4.0))
+    tried = all_scalings(plain, TRAINED, (2.0, 4.0))
     assert [each.name for each in tried] == [
         "as it is", "linear 2", "linear 4", "ntk 2", "ntk 4", "yarn 2", "yarn 4",
     ]  # fmt: skip

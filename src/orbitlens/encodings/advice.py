@@ -11,10 +11,10 @@ from orbitlens.encodings.long_run import row_losses
 from orbitlens.encodings.reach_result import Advice, ScalingTrial
 from orbitlens.encodings.scalings import (
     Scaling,
+    all_scalings,
     config_setting,
     one_encoding,
     scaled,
-    scalings,
 )
 from orbitlens.encodings.stand_in import Rows, StandIns, stand_in_losses, stand_ins
 from orbitlens.running.model import Model
@@ -32,7 +32,7 @@ def advise(model: Model, rows: Rows, trained: int, ratio: float, *, seed: int = 
     """
     plain = one_encoding(model.architecture.stacks[0])
     factors = [ratio * share for share in SHARES if ratio * share > 1]
-    candidates = scalings(plain, trained, factors)
+    candidates = all_scalings(plain, trained, factors)
     made = stand_ins(rows, torch.Generator().manual_seed(seed))
     start = stand_in_losses(model, made, None, torch.Generator()).mean()
     short = row_losses(model, rows).mean()

@@ -68,10 +68,10 @@ def heads_reach(
     for index, tokens in enumerate(seen_by_layer(model, contexts)):
         layer = model.running.layer(index)
         for h in range(layer.n_heads):
-            yield head_reach(layer, h, tokens, trained=trained, lengths=lengths)
+            yield reach_of_head(layer, h, tokens, trained=trained, lengths=lengths)
 
 
-def head_reach(
+def reach_of_head(
     layer: AttentionLayer, h: int, tokens: Tensor, *, trained: int, lengths: Sequence[int]
 ) -> HeadReach:
     """Return what one head does over distance, for tokens such as these."""

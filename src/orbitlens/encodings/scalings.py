@@ -64,7 +64,7 @@ def scaling(kind: str, factor: float, plain: RotarySpec, trained: int) -> Scalin
     return Scaling(kind=kind, factor=factor, base=grown, trained=trained)
 
 
-def scalings(
+def all_scalings(
     plain: RotarySpec, trained: int, factors: Sequence[float] = FACTORS
 ) -> tuple[Scaling, ...]:
     """Return all that are tried: none, then every kind with every factor."""
