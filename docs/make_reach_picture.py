@@ -55,14 +55,14 @@ def panel(kind: str, rows: list[Row]) -> Panel:
             )
         )
     layers.append(
-        Curve(x=[rows[0]["context"]] * 2, y=[1.8, 3.6], colour=GREY, dashed=True, width=1.2)
+        Curve(x=[rows[0]["context"]] * 2, y=[1.8, 4.1], colour=GREY, dashed=True, width=1.2)
     )
     return Panel(
         layers=layers,
         title=TITLES[kind],
         x_label="position in the context",
         y_label="loss, nats a character",
-        y_range=(1.7, 3.7),
+        y_range=(1.7, 4.2),
         legend=kind == "rotary-10",
     )
 
