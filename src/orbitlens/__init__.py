@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orbitlens.encodings.api import positions
-    from orbitlens.encodings.options import PositionsOptions
+    from orbitlens.encodings.options import PositionsOptions, ReachOptions
     from orbitlens.encodings.positions_result import Positions
     from orbitlens.errors import (
         AuditError,
@@ -61,6 +61,7 @@ _HOMES = {
     "ResultError": "errors",
     "Positions": "encodings.positions_result",
     "PositionsOptions": "encodings.options",
+    "ReachOptions": "encodings.options",
     "Report": "reporting.report",
     "ReportOptions": "reporting.options",
     "Scan": "scanning.scan_result",
@@ -95,6 +96,7 @@ __all__ = [
     "OrbitlensError",
     "Positions",
     "PositionsOptions",
+    "ReachOptions",
     "Report",
     "ReportOptions",
     "ResultError",

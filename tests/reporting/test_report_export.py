@@ -83,7 +83,7 @@ def test_pictures_of_every_section(report_data, tmp_path):
     assert (
         run("--data", tmp_path / "r.json", "-o", tmp_path / "r.html", "--png", out).exit_code == 0
     )
-    sections = ("heads", "depth", "agreement", "orbits", "order", "slices")
+    sections = ("heads", "depth", "agreement", "orbits", "order", "positions", "slices")
     wanted = {f"{data.models[0].name}-{name}.png" for name in sections}
     assert {file.name for file in out.iterdir()} == wanted
     for file in out.iterdir():

@@ -27,22 +27,38 @@ def command(
     max_tokens: Annotated[
         int, typer.Option(metavar="N", help="Tokens that losses are measured on.")
     ] = 2048,
+    reach: Annotated[
+        bool,
+        typer.Option(
+            "--reach", help="Say how far a context reaches: predicted, then measured on the text."
+        ),
+    ] = False,
+    context: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="With --reach: tokens of a context in training."),
+    ] = None,
     json_file: JsonOption = None,
     allow_pickle: PickleOption = False,
 ) -> None:
     """Say from the weights how a model's queries and keys were rotated in training.
 
     With a text the model is run as loaded and under other hypotheses: the other pairing, layers
-    unrotated, other bases. A wrong conversion shows as a loss that another one lowers.
+    unrotated, other bases. A wrong conversion shows as a loss that another one lowers. With --reach
+    the loss beyond the trained context is predicted from short text, measured on long text, and a
+    scaling of the rotary encoding is advised.
     """
     given = chosen_inputs(text=text, images=None, tokens=tokens)
     from orbitlens.encodings.api import positions
-    from orbitlens.encodings.options import PositionsOptions
+    from orbitlens.encodings.options import PositionsOptions, ReachOptions
     from orbitlens.running.model import load
     from orbitlens.terminal.positions import positions_view
 
     opened = load(model, allow_pickle=allow_pickle)
-    options = PositionsOptions(shuffles=shuffles, max_tokens=max_tokens)
+    options = PositionsOptions(
+        shuffles=shuffles,
+        max_tokens=max_tokens,
+        reach=ReachOptions(trained=context) if reach else None,
+    )
     with progress_bar("reading layers") as report:
         result = positions(opened, given, repair_to=repair, options=options, progress=report)
     show(result, positions_view, json_file=json_file)

@@ -20,6 +20,7 @@ from orbitlens.encodings.evidence import Found, LayerPositions, layer_evidence, 
 from orbitlens.encodings.notes import reading_notes
 from orbitlens.encodings.options import PositionsOptions
 from orbitlens.encodings.positions_result import Positions, Repair
+from orbitlens.encodings.reach import reach_of
 from orbitlens.encodings.repair import write_repaired
 from orbitlens.encodings.rows import Order, coordinate_order, row_orders
 from orbitlens.encodings.tables import TableReading, table_reading
@@ -58,7 +59,8 @@ def positions(
         repair_to: a folder that does not exist yet: a copy of the checkpoint with rows of queries
             and keys in the order they were trained for, or the setting of the config that was at
             fault put right, is written there, if the loss on the text is lower for it.
-        options: shuffles for p-values, bases to try, how much to run.
+        options: shuffles for p-values, bases to try, how much to run; with `reach`, also how far
+            a context reaches.
         progress: called with what is done and of how much.
 
     Raises:
@@ -80,6 +82,7 @@ def positions(
     if repair_to is not None:
         repair = _written(opened, repair, Path(repair_to))
     read = _bytes_read(opened)
+    reach = None if chosen.reach is None else reach_of(opened, text, chosen.reach, progress)
     return Positions(
         model=model_info(opened.checkpoint),
         layers=layers,
@@ -94,6 +97,7 @@ def positions(
             peak_rss_bytes=peak_rss_bytes(),
         ),
         flags=(*flags, *opened.notes),
+        reach=reach,
     )
 
 

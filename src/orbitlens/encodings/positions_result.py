@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from orbitlens.encodings.evidence import Found, LayerPositions
+from orbitlens.encodings.reach_result import Reach
 from orbitlens.encodings.tables import TableReading
 from orbitlens.encodings.trial import HypothesisTrial
 from orbitlens.results.base import Result
@@ -49,6 +50,7 @@ class Positions(Result):
     n_tokens: int
     cost: Cost
     flags: tuple[str, ...]
+    reach: Reach | None = None  # how far a context reaches; None: not asked
 
     def disagreeing(self) -> Iterator[LayerPositions]:
         """Yield the layers whose weights say something else than the config."""

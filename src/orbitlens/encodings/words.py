@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from orbitlens.encodings.evidence import Found, LayerPositions
 from orbitlens.encodings.positions_result import Positions, Repair
+from orbitlens.encodings.reach_words import reach_sentences
 from orbitlens.encodings.tables import TableReading
 from orbitlens.encodings.trial import AS_LOADED, HypothesisTrial
 
@@ -18,6 +19,8 @@ def summary_sentences(result: Positions) -> Iterator[str]:
         yield from repair_sentences(result.repair)
     if result.table is not None:
         yield from table_sentences(result.table)
+    if result.reach is not None:
+        yield from reach_sentences(result.reach)
 
 
 def weights_sentence(result: Positions) -> str:

@@ -11,9 +11,16 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from orbitlens.errors import InputError
+from orbitlens.heads.rotary import Rotation
 from orbitlens.orbit.attention import Given
 from orbitlens.orbit.config import OrbitConfig
-from orbitlens.orbit.position import alibi_bias, rotary_angles, t5_bias
+from orbitlens.orbit.position import (
+    Angles,
+    alibi_bias,
+    resolved_angles,
+    rotary_angles,
+    t5_bias,
+)
 
 KEPT = 16  # lengths of which ready-made angles and biases are kept
 
@@ -41,6 +48,12 @@ class Surroundings:
         """Read the switches."""
         self.config, self.relative_bias = config, relative_bias
         self._kept: dict[tuple[object, ...], Given] = {}
+        self._rotation: Rotation | None = None
+
+    def turn_by(self, rotation: Rotation | None) -> None:
+        """Turn queries and keys by other frequencies than the config's; None: by those again."""
+        self._rotation = rotation
+        self.forget()
 
     def forget(self) -> None:
         """Drop what is kept: a switch has changed."""
@@ -68,16 +81,19 @@ class Surroundings:
             visible = None if causal else _causal(call, like.device)
         angles = None
         if self.config.position == "rotary":
-            base = float(self.config.rotary_base)
-            angles = rotary_angles(
-                queries, d_rotary=self.config.d_rotary, base=base, dtype=like.dtype
-            )
+            angles = self._angles(queries, like.dtype)
         return Given(
             angles=angles,
             bias=_with_mask(bias, visible, like.dtype),
             causal=causal,
             patterns=call.patterns,
         )
+
+    def _angles(self, queries: Tensor, dtype: torch.dtype) -> Angles:
+        if self._rotation is not None:
+            return resolved_angles(queries, self._rotation, dtype)
+        base = float(self.config.rotary_base)
+        return rotary_angles(queries, d_rotary=self.config.d_rotary, base=base, dtype=dtype)
 
     def query_ids(self, call: Call, device: torch.device) -> Int[Tensor, "rows tokens"]:
         """Return the positions of the tokens that are run now."""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from orbitlens.heads.attention import t5_buckets
 from orbitlens.heads.head import alibi_slopes
+from orbitlens.heads.rotary import Rotation
 
 Ids = Int[Tensor, "#rows tokens"]  # one row for all contexts of a batch, or one each
 KeyIds = Int[Tensor, "#rows keys"]
@@ -44,6 +45,15 @@ def rotary_angles(ids: Ids, *, d_rotary: int, base: float, dtype: torch.dtype) -
     angle = ids[:, None, :, None].to(exact) / base ** (index / d_rotary)
     angle = torch.cat([angle, angle], dim=-1)
     return angle.cos().to(dtype), angle.sin().to(dtype)
+
+
+def resolved_angles(ids: Ids, rotation: Rotation, dtype: torch.dtype) -> Angles:
+    """Return the same for a scaled encoding: any frequencies, and a factor on what is turned."""
+    exact = torch.promote_types(dtype, torch.float32)
+    frequencies = rotation.frequencies.to(device=ids.device, dtype=exact)
+    angle = ids[:, None, :, None].to(exact) * frequencies
+    angle = torch.cat([angle, angle], dim=-1)
+    return (angle.cos() * rotation.factor).to(dtype), (angle.sin() * rotation.factor).to(dtype)
 
 
 def turn(

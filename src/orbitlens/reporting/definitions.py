@@ -56,6 +56,14 @@ DEFINITIONS = {
         "in bits, or relative change of the output where a model predicts nothing. The 2 × 2 "
         "switches encoding and mask off one at a time; shares are Shapley values.",
     ),
+    "reach": (
+        "Reach of a context",
+        "By how much more the same tokens lose (nats) behind a longer context than behind one as "
+        "long as in training. Predicted: from short texts, some of whose tokens get positions far "
+        "back and count for many. A plane is a pair of a head's coordinates that a rotary encoding "
+        "turns; one whose period is longer than the trained context meets angles beyond it that no "
+        "training text had. Attention over distance is that of tokens drawn at random (T7).",
+    ),
     "slice": (
         "Slice",
         "The column of states above one position. A probe asks whether it still stands for its own "

@@ -22,6 +22,7 @@ from orbitlens.reporting.flows import WIDEST_FLOW, chosen_heads, flow_frames
 from orbitlens.reporting.material import Material, ReportInputs, material_of
 from orbitlens.reporting.measured import Measured, Parts, Step
 from orbitlens.reporting.options import ReportOptions
+from orbitlens.reporting.reach import reach_report
 from orbitlens.reporting.report import Report
 from orbitlens.reporting.spectra import spectra_of, weights_of
 from orbitlens.running.loading import threads_for
@@ -111,11 +112,14 @@ def _gather_model(
     scanned = parts.attempt(
         "scan", "scanning", lambda: scan(model, _scan_options(model, options, measured))
     )
-    audited = None
+    audited = reach = None
     if given is not None:
         audited = parts.attempt("audit", "auditing", lambda: _audit(given, options))
+        reach = parts.attempt(
+            "reach", "running longer contexts", lambda: reach_report(given, options.seed)
+        )
     if given is None:
-        parts.missing |= dict.fromkeys(("trace", "audit", "orbits"), why)
+        parts.missing |= dict.fromkeys(("trace", "audit", "orbits", "reach"), why)
     flows = _flows(model, scanned, options, parts)
     shapes = parts.attempt(
         "spectra", "computing spectra", lambda: spectra_of(model, options.context)
@@ -135,6 +139,7 @@ def _gather_model(
             orbits=measured.orbits(),
             missing=parts.missing,
             notes=(*model.notes, *given.inputs.notes) if given is not None else (),
+            reach=reach,
         )
     )
 

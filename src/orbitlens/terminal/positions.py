@@ -10,6 +10,7 @@ from orbitlens.encodings.positions_result import Positions
 from orbitlens.encodings.trial import HypothesisTrial
 from orbitlens.encodings.words import summary_sentences
 from orbitlens.terminal.fitted_table import Column, FittedTable
+from orbitlens.terminal.reach import reach_view
 
 COLUMNS = (
     Column("layer"),
@@ -54,8 +55,10 @@ def positions_view(result: Positions, console: Console) -> Iterator[RenderableTy
         yield Text("")
         yield FittedTable(columns=LOSSES, rows=[_loss_row(trial) for trial in result.trials])
         yield Text(f"loss on {result.n_tokens} tokens ({result.text})", style="dim")
-    elif result.layers:
+    elif result.layers and result.reach is None:
         yield Text("Give a text (--text FILE) to test it by running the model.", style="dim")
+    if result.reach is not None:
+        yield from reach_view(result.reach)
     for flag in result.flags:
         yield Text(f"note: {flag}", style="dim")
     cost = result.cost

@@ -6,6 +6,7 @@ from orbitlens.reporting.sections import (
     heads,
     orbits,
     order,
+    positions,
     slices,
     story,
     trust,
@@ -41,6 +42,11 @@ SECTIONS = (
         key="order", title="Sense of order", term="order", body=order.order_section,
         lead="What the model makes of the order of its tokens, and through what.",
         charts=order.charts, tables=order.tables,
+    ),
+    Section(
+        key="positions", title="Positions", term="reach", body=positions.positions_section,
+        lead="What carries scores over distance, and how far a context reaches.",
+        charts=positions.charts, tables=positions.tables,
     ),
     Section(
         key="slices", title="Slices", term="slice", body=slices.slices_section,
