@@ -91,8 +91,9 @@ def _blocks(run: WatchedRun) -> Sequence[_Block]:
     made.append(
         _Block(
             title="How near each head is to freezing",
-            words="Standard deviation of a query's scores over √(2 ln n). Beyond 1 a softmax over "
-            "n random scores sits on a few tokens, and gradients no longer move it.",
+            words="Standard deviation of a query's scores over √(2 ln n), as a power of 2. Above 0 "
+            "(orange) a softmax over n random scores sits on a few of them, and little gradient "
+            "comes back through it.",
             panel=heads,
             height=_heat_height(heads),
             is_wide=True,

@@ -17,13 +17,7 @@ from orbitlens.families.architecture import Stack
 from orbitlens.heads.side_by_side import Sample
 from orbitlens.watching.alarm_book import AlarmBook
 from orbitlens.watching.growth import Growth
-from orbitlens.watching.head_measures import (
-    QUANTITIES,
-    Context,
-    LayerGrams,
-    head_numbers,
-    layer_grams,
-)
+from orbitlens.watching.head_measures import QUANTITIES, Context, head_numbers
 from orbitlens.watching.thresholds import Thresholds
 from orbitlens.watching.token_measures import (
     SAMPLED,
@@ -69,11 +63,10 @@ class Course:
         if not measures and not watched.is_sharded:
             return None
         ran, notes = self._run(watched, batch, measures)
-        grams, heads, broken = self._read_layers(watched, ran, measures)
+        numbers, heads, broken = self._read_layers(watched, ran, measures)
         self._begun = True
         if not measures:
             return None
-        numbers = _numbers(watched, grams)
         self._growth.add(step, {name: torch.cat([n[name] for n in numbers]) for name in QUANTITIES})
         sizes = [layer.n_heads for layer in watched.layers]
         rates = self._growth.rates()
@@ -131,28 +124,29 @@ class Course:
 
     def _read_layers(
         self, watched: WatchedModule, ran: Ran, measures: bool
-    ) -> tuple[list[LayerGrams | None], dict[Place, HeadTokens], tuple[int, ...]]:
-        """Read one layer after another; where weights are not finite there is nothing to keep."""
-        grams: list[LayerGrams | None] = []
+    ) -> tuple[list[dict[str, Tensor]], dict[Place, HeadTokens], tuple[int, ...]]:
+        """Read one layer after another; where weights are not finite numbers are NaN."""
+        numbers: list[dict[str, Tensor]] = []
         heads: dict[Place, HeadTokens] = {}
+        broken = []
         with watched.reading() as read:
-            for stack, index in watched.places:
+            for row, (stack, index) in enumerate(watched.places):
                 try:
                     layer = read(stack, index)
                 except NotFiniteError:
-                    grams.append(None)
+                    broken.append(row)
+                    numbers.append(_nothing(stack.layers[index].n_heads))
                     continue
                 if not measures:
                     continue
-                grams.append(layer_grams(layer, self._context(stack, index)))
+                numbers.append(head_numbers(layer, self._context(stack, index)))
                 place = (stack.name, index)
                 sums = ran.get(place)
                 if sums is not None:
                     if place not in self._attends:
                         self._attends[place] = attention_agrees(layer, sums)
                     heads[place] = head_tokens(layer, sums, attends=self._attends[place])
-        broken = tuple(row for row, gram in enumerate(grams) if gram is None)
-        return grams, heads, broken
+        return numbers, heads, tuple(broken)
 
     def _context(self, stack: Stack, index: int) -> Context:
         place = (stack.name, index)
@@ -186,15 +180,8 @@ class Course:
         )
 
 
-def _numbers(watched: WatchedModule, grams: list[LayerGrams | None]) -> list[dict[str, Tensor]]:
-    """Return the numbers of all layers, on the CPU; NaN where weights are not finite."""
-    sound = iter(head_numbers([gram for gram in grams if gram is not None]))
-    numbers = []
-    for gram, layer in zip(grams, watched.layers, strict=True):
-        nothing = torch.full((layer.n_heads,), math.nan, dtype=torch.float64)
-        found = next(sound) if gram is not None else dict.fromkeys(QUANTITIES, nothing)
-        numbers.append({name: value.cpu() for name, value in found.items()})
-    return numbers
+def _nothing(n_heads: int) -> dict[str, Tensor]:
+    return dict.fromkeys(QUANTITIES, torch.full((n_heads,), math.nan, dtype=torch.float64))
 
 
 def _rows(layers: list[Tensor]) -> ByHead:

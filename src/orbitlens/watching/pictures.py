@@ -26,6 +26,7 @@ from orbitlens.watching.watched_run import Episode, WatchedRun
 
 MOST_COLUMNS = 120  # readings side by side
 MOST_ROWS = 64  # heads one below the other; more are shown by layers
+DOUBLINGS = 4.0  # of the freezing ratio, from its middle colour to either end
 MOST_EPISODES = 24  # rows of the time line
 COLOURS = {
     AlarmKind.FREEZING: BLUE,
@@ -53,33 +54,46 @@ def loss_panel(run: WatchedRun) -> Panel | None:
     first: dict[AlarmKind, int] = {}
     for one in run.episodes():
         first.setdefault(one.alarm.kind, one.raised)
+    together: dict[int, list[AlarmKind]] = {}
+    for kind, step in first.items():
+        together.setdefault(step, []).append(kind)
     levels = [
-        Level(at=float(step), label=LABELS[kind], vertical=True, colour=COLOURS[kind])
-        for kind, step in first.items()
+        Level(
+            at=float(step),
+            label=", ".join(LABELS[kind] for kind in kinds),
+            vertical=True,
+            colour=COLOURS[kinds[0]],
+        )
+        for step, kinds in together.items()
     ]
     curve = Curve(x=[float(r.step) for r in known], y=[r.loss for r in known], label="loss")
     return Panel(layers=[*levels, curve], x_label="step", y_label="loss", legend=False)
 
 
-def heads_panel(run: WatchedRun, quantity: str = "freezing", *, most: float = 2.0) -> Panel:
-    """Return a number of every head over steps, as colours."""
+def heads_panel(run: WatchedRun) -> Panel:
+    """Return the freezing ratio of every head over steps, as colours: log2, 0 where it freezes."""
     bins = _bins(run.readings)
     n_heads = sum(layer.n_heads for layer in run.header.layers)
     by_layer = n_heads > MOST_ROWS
-    columns = [_largest([_column(r.heads[quantity], by_layer) for r in own]) for own in bins]
+    columns = [_largest([_column(r.heads["freezing"], by_layer) for r in own]) for own in bins]
     names = [
         run.header.name(row) if by_layer else f"{run.header.name(row)} head {head}"
         for row, layer in enumerate(run.header.layers)
         for head in range(1 if by_layer else layer.n_heads)
     ]
     heat = Heat(
-        values=[list(row) for row in zip(*columns, strict=True)],
+        values=[[_log2(value) for value in row] for row in zip(*columns, strict=True)],
         x_names=[str(own[-1].step) for own in bins],
         y_names=names,
-        limits=(0.0, most),
-        bar=f"{quantity}, {'largest head of a layer' if by_layer else 'each head'}",
+        limits=(-DOUBLINGS, DOUBLINGS),
+        colours="signed",
+        bar=f"log₂ of the ratio{', largest head of a layer' if by_layer else ''}",
     )
     return Panel(layers=[heat], x_label="step")
+
+
+def _log2(value: float | None) -> float | None:
+    return None if value is None else math.log2(max(value, 2.0**-30))
 
 
 def cosine_panel(run: WatchedRun) -> Panel | None:
@@ -145,10 +159,9 @@ def timeline_panel(run: WatchedRun) -> Panel | None:
             )
             named.add(kind)
     ticks = [
-        (-float(row), f"{run.header.name(layer)} ({len(own)})" if own[0].alarm.head is not None
-         else run.header.name(layer))
+        (-float(row), run.header.name(layer) + _heads_of(own))
         for row, ((_, layer), own) in enumerate(shown)
-    ]  # fmt: skip
+    ]
     return Panel(
         layers=layers,
         x_label="step",
@@ -156,6 +169,11 @@ def timeline_panel(run: WatchedRun) -> Panel | None:
         y_range=(-len(shown) + 0.4, 0.6),
         y_ticks=ticks,
     )
+
+
+def _heads_of(episodes: Sequence[Episode]) -> str:
+    heads = {one.alarm.head for one in episodes}
+    return "" if heads == {None} else f" ({len(heads)})"
 
 
 def _joined(episodes: Sequence[Episode]) -> list[tuple[int, int]]:
