@@ -1,4 +1,4 @@
-"""Watch in other people's loops: transformers' Trainer, Lightning, Accelerate, the lab, trackers."""
+"""Watch in other people's loops: Trainers, Accelerate, the lab; and what trackers get."""
 
 import importlib.util
 import sys
@@ -6,10 +6,10 @@ import types
 from pathlib import Path
 
 import pytest
-import tiny_models
 import torch
 import transformers
 
+import tiny_models
 from orbitlens.errors import InputError, MissingPackageError
 from orbitlens.lab.run import RunConfig, run_hash
 from orbitlens.lab.training import train
