@@ -84,7 +84,7 @@ def test_spread_on_tokens_is_the_standard_deviation_of_their_scores():
     reading = Watch()(module, 0, {"input_ids": ids})
     states = module(ids, output_hidden_states=True).hidden_states
     layer = load(module).layer(1)
-    seen = layer.normalise(states[1].double()).flatten(0, 1)
+    seen = layer.normalise(states[1].double().flatten(0, 1))
     for h, head in enumerate(layer):
         scores = (seen @ head.w_q + head.b_q) @ (seen @ head.w_k + head.b_k).T * head.scale
         exact = scores.var(dim=1).mean().sqrt().item()
