@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from orbitlens.tracing.api import trace
     from orbitlens.tracing.options import TraceOptions
     from orbitlens.tracing.trace_result import Trace
+    from orbitlens.watching.api import Watch
+    from orbitlens.watching.looking import watched
+    from orbitlens.watching.watched_run import WatchedRun
 
 __version__ = "0.1.0"
 
@@ -71,6 +74,8 @@ _HOMES = {
     "Trace": "tracing.trace_result",
     "TraceOptions": "tracing.options",
     "UnknownFamilyError": "errors",
+    "Watch": "watching.api",
+    "WatchedRun": "watching.watched_run",
     "assert_equivariant": "order.defect",
     "assert_invariant": "order.defect",
     "audit": "order.api",
@@ -81,6 +86,7 @@ _HOMES = {
     "scan": "scanning.api",
     "simulate": "flows.simulation",
     "trace": "tracing.api",
+    "watched": "watching.looking",
 }
 
 __all__ = [
@@ -107,6 +113,8 @@ __all__ = [
     "Trace",
     "TraceOptions",
     "UnknownFamilyError",
+    "Watch",
+    "WatchedRun",
     "assert_equivariant",
     "assert_invariant",
     "audit",
@@ -117,6 +125,7 @@ __all__ = [
     "scan",
     "simulate",
     "trace",
+    "watched",
 ]
 
 
