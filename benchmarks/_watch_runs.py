@@ -1,0 +1,214 @@
+"""Small runs that go well or wrong, logged densely enough to time a warning.
+
+Enters: a `RunConfig` and what is done to it on the way. Leaves: a `Logged` run: loss and norm of the gradient at
+every step, and every few steps the readings of `_slow_readings.py` and of `orbitlens.Watch`. The
+loop is the lab's own (`fit`), its recipe that of `orbitlens train`; a run is a function of its config.
+"""
+
+import copy
+import hashlib
+import json
+import math
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from _slow_readings import slow_readings
+from torch import Tensor
+
+from orbitlens.errors import TrainingError
+from orbitlens.lab.fitting import fit
+from orbitlens.lab.recipe import build_model, learning_rate, make_optimizer, training_batch
+from orbitlens.lab.run import RunConfig, task_of
+from orbitlens.orbit import OrbitForCausalLM
+
+EVERY = 5  # steps between readings
+PROBE = 4  # sequences that readings run the model on
+STATES = 25  # steps between the states that a run can go on from
+
+Plant = Callable[[OrbitForCausalLM, int], None]  # what is done to the model after a step
+
+
+@dataclass
+class Logged:
+    """What a run left behind."""
+
+    config: RunConfig
+    losses: list[float] = field(default_factory=list)  # by step; the last may be infinite
+    gradients: list[float] = field(default_factory=list)  # norm before it is clipped
+    readings: dict[str, list[float]] = field(default_factory=dict)  # one value a reading
+    at: list[int] = field(default_factory=list)  # steps taken before each reading
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data, rounded to what a plot could show."""
+        return {
+            "config": self.config.to_json(),
+            "losses": [rounded(v) for v in self.losses],
+            "gradients": [rounded(v) for v in self.gradients],
+            "readings": {k: [rounded(v) for v in vs] for k, vs in self.readings.items()},
+            "at": self.at,
+            "seconds": round(self.seconds, 2),
+        }
+
+
+def rounded(value: float) -> float | None:
+    """Return four digits; None for what is not finite."""
+    return float(f"{value:.4g}") if math.isfinite(value) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """Where a run stood after some steps."""
+
+    step: int
+    weights: dict[str, Tensor]
+    moments: dict[str, Any]
+
+
+def train_logged(
+    config: RunConfig,
+    *,
+    plant: Plant | None = None,
+    keep_states: bool = False,
+) -> tuple[Logged, list[State]]:
+    """Train one run from its start to its end, or to the first loss that is not finite."""
+    model = build_model(config, task_of(config)).train()
+    run = _Run(config, model)
+    run.go(plant, keep_states=keep_states)
+    return run.logged, run.states
+
+
+def train_on(config: RunConfig, model: OrbitForCausalLM, state: State) -> Logged:
+    """Go on from a state with another config; the optimizer's moments are kept where they fit."""
+    run = _Run(config, model)
+    _restore(run.optimizer, state.moments)
+    run.first = state.step
+    run.go(None, keep_states=False)
+    return run.logged
+
+
+def _restore(optimizer: torch.optim.Optimizer, moments: dict[str, Any]) -> None:
+    """Give the first parameters of each group their moments; new ones stand last and have none."""
+    fresh = optimizer.state_dict()
+    for new, old in zip(fresh["param_groups"], moments["param_groups"], strict=True):
+        for to, at in zip(new["params"], old["params"], strict=False):
+            fresh["state"][to] = copy.deepcopy(moments["state"][at])
+    optimizer.load_state_dict(fresh)
+
+
+class _Run:
+    """One run in this process."""
+
+    def __init__(self, config: RunConfig, model: OrbitForCausalLM) -> None:
+        self.config, self.model, self.task = config, model, task_of(config)
+        self.optimizer = make_optimizer(model, config)
+        self.optimizer.register_step_pre_hook(self._clip)
+        self.probe = self.task.batch("valid", 0, PROBE, 0)
+        self.logged, self.first = Logged(config), 0
+        self.states: list[State] = []
+
+    def go(self, plant: Plant | None, *, keep_states: bool) -> None:
+        started = time.process_time()
+        self._after(plant, keep_states, 0)
+        try:
+            fit(
+                self._loss,
+                self.optimizer,
+                steps=self.config.steps - self.first,
+                schedule=lambda step: learning_rate(self.config, self.first + step),
+                after=partial(self._after, plant, keep_states),
+            )
+        except TrainingError:
+            assert not math.isfinite(self.logged.losses[-1])  # the only reason to stop early
+        self.logged.seconds = time.process_time() - started
+
+    def _loss(self, step: int) -> Tensor:
+        batch = training_batch(self.config, self.task, self.first + step)
+        loss: Tensor = self.model(input_ids=batch.inputs, targets=batch.targets).loss
+        self.logged.losses.append(loss.item())
+        return loss
+
+    def _clip(self, *unused: Any) -> None:
+        norm = torch.nn.utils.clip_grad_norm_(
+            list(self.model.parameters()), self.config.clip, foreach=True
+        )
+        self.logged.gradients.append(norm.item())
+
+    def _after(self, plant: Plant | None, keep_states: bool, taken: int) -> bool:
+        step = self.first + taken
+        if taken and not math.isfinite(self.logged.losses[-1]):
+            return True
+        if plant is not None and taken:
+            with torch.no_grad():
+                plant(self.model, step)
+        if step % EVERY == 0:
+            self._read(step)
+        if keep_states and step % STATES == 0:
+            self.states.append(
+                State(
+                    step=step,
+                    weights={k: v.clone() for k, v in self.model.state_dict().items()},
+                    moments=copy.deepcopy(self.optimizer.state_dict()),
+                )
+            )
+        return False
+
+    def _read(self, step: int) -> None:
+        found = slow_readings(self.model, self.probe.inputs)
+        self.logged.at.append(step)
+        for name, value in found.items():
+            self.logged.readings.setdefault(name, []).append(value)
+
+
+# --- settings --------------------------------------------------------------------------------
+
+CHOICES: dict[str, tuple[Any, ...]] = {  # a value that stands twice is drawn twice as often
+    "lr": (5e-3, 2e-2, 4e-2, 8e-2, 1.5e-1, 3e-1),
+    "width": (32, 48),
+    "layers": (2, 3, 4, 6),
+    "norm": ("pre", "post"),
+    "qk_norm": (False, False, True),
+    "init": (0.02, 0.05, 0.1, 0.3),
+    "warmup": (10, 100, 160, 200),
+}
+STEPS, BATCH, CONTEXT = 200, 6, 32
+
+
+def setting(number: int) -> dict[str, Any]:
+    """Return what the number of a setting stands for."""
+    chance = random.Random(f"watch/{number}")
+    return {name: chance.choice(values) for name, values in CHOICES.items()}
+
+
+def run_config(chosen: dict[str, Any], seed: int, text: str | None) -> RunConfig:
+    """Return the run of a setting and a seed."""
+    options: dict[str, Any] = {"context": CONTEXT} | ({"file": text} if text else {})
+    return RunConfig(
+        task="text",
+        options=options,
+        heads=4,
+        steps=STEPS,
+        batch=BATCH,
+        seed=seed,
+        **chosen,
+    )
+
+
+def half_of(chosen: dict[str, Any]) -> str:
+    """Return "learn" or "judge": a setting, with all its seeds, is in one of them."""
+    digest = hashlib.sha256(json.dumps(chosen, sort_keys=True).encode()).digest()
+    return "learn" if digest[0] % 2 else "judge"
+
+
+def unigram_loss(config: RunConfig) -> float:
+    """Return the nats a character of a model that knows how often each occurs, and nothing else."""
+    task = task_of(config)
+    begin, end = task.block("train")
+    share = torch.bincount(task.ids[begin:end], minlength=task.vocab_size).double()
+    share = share[share > 0] / share.sum()
+    return -(share * share.log()).sum().item()
