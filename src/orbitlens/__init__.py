@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from orbitlens.tracing.api import trace
     from orbitlens.tracing.options import TraceOptions
     from orbitlens.tracing.trace_result import Trace
+    from orbitlens.watching.api import Watch
 
 __version__ = "0.1.0"
 
@@ -70,6 +71,7 @@ _HOMES = {
     "Trace": "tracing.trace_result",
     "TraceOptions": "tracing.options",
     "UnknownFamilyError": "errors",
+    "Watch": "watching.api",
     "assert_equivariant": "order.defect",
     "assert_invariant": "order.defect",
     "audit": "order.api",
@@ -105,6 +107,7 @@ __all__ = [
     "Trace",
     "TraceOptions",
     "UnknownFamilyError",
+    "Watch",
     "assert_equivariant",
     "assert_invariant",
     "audit",

@@ -36,6 +36,10 @@ class CheckpointError(OrbitlensError):
     """A checkpoint's files are missing, broken, or do not fit together."""
 
 
+class NotFiniteError(CheckpointError):
+    """A weight is NaN, infinite, or too large to be worked with."""
+
+
 class UnknownFamilyError(CheckpointError):
     """The checkpoint is sound, but no family describes it."""
 

@@ -6,7 +6,8 @@ that `save_pretrained` would write. Nothing is copied: a tensor is read as it is
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,9 +46,16 @@ class WeightView:
 class LiveSource:
     """The tensors of a module, under the names that `save_pretrained` would give them."""
 
-    def __init__(self, module: nn.Module, view: WeightView | None = None) -> None:
-        """List the tensors of `module`; none is read."""
+    def __init__(
+        self, module: nn.Module, view: WeightView | None = None, *, in_place: bool = False
+    ) -> None:
+        """List the tensors of `module`; none is read.
+
+        With `in_place` they are read where they are, on whatever device, and not on the CPU.
+        """
         self._module, self._view = unwrapped(module), view or WeightView()
+        self._in_place = in_place
+        self._held: dict[str, Tensor] | None = None
         tensors = _untied(self._module, self._view)
         outlines = {name: torch.empty_like(t, device="meta") for name, t in tensors.items()}
         stored = _as_saved(self._module, outlines)
@@ -67,7 +75,10 @@ class LiveSource:
         return {HEADER: hashlib.sha256(json.dumps(header).encode()).hexdigest()}
 
     def read(self, name: str) -> Tensor:
-        """Return one tensor as it is now, on the CPU; where it is there already, without a copy."""
+        """Return one tensor as it is now, on the CPU; where it is there already, without a copy.
+
+        A source that reads in place leaves it on its device.
+        """
         value = self._value(name)
         if value.dtype not in FLOATS:
             raise CheckpointError(
@@ -79,7 +90,16 @@ class LiveSource:
                 f"tensor {name!r} of the module has no data (it is offloaded or not loaded yet). "
                 "Load the model into memory first."
             )
-        return value.to("cpu")
+        return value if self._in_place else value.to("cpu")
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """List the module's tensors once for all that is read within; their values stay live."""
+        self._held = _state(self._module, self._view)
+        try:
+            yield
+        finally:
+            self._held = None
 
     def place(self, name: str) -> Tensor:
         """Return the tensor that the module computes with; writing to it changes the module.
@@ -94,7 +114,7 @@ class LiveSource:
 
     def _value(self, name: str) -> Tensor:
         own = self._name_of[name]
-        stored = _state(self._module, self._view)
+        stored = self._held if self._held is not None else _state(self._module, self._view)
         if own is not None:
             return self._view.value(own, stored[own].detach())
         # Part of a tensor that files keep in pieces (experts of a mixture).
@@ -106,7 +126,11 @@ class LiveSource:
 
 
 def checkpoint_of_module(
-    module: nn.Module, *, name: str | None = None, view: WeightView | None = None
+    module: nn.Module,
+    *,
+    name: str | None = None,
+    view: WeightView | None = None,
+    in_place: bool = False,
 ) -> Checkpoint:
     """Return a live transformers model as a checkpoint.
 
@@ -114,6 +138,7 @@ def checkpoint_of_module(
         module: the model; wrappers for parallel training or compilation are looked through.
         name: what results call it; by default the name in its config, or its class's.
         view: what its tensors stand for, where layers were put around its own.
+        in_place: read tensors on the module's device, and not on the CPU.
 
     Raises:
         InputError: the module has no config that says what it is.
@@ -122,7 +147,7 @@ def checkpoint_of_module(
     inner = unwrapped(module)
     config = _config_of(inner)
     shown = name or str(getattr(inner.config, "name_or_path", "") or type(inner).__name__)
-    source = LiveSource(inner, view)
+    source = LiveSource(inner, view, in_place=in_place)
     architecture = build_architecture(config, source, shown)
     return Checkpoint(path=shown, architecture=architecture, source=source, config=config)
 

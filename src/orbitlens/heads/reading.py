@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from orbitlens.checkpoint.opened import Checkpoint
-from orbitlens.errors import CheckpointError
+from orbitlens.errors import CheckpointError, NotFiniteError
 from orbitlens.families.architecture import LatentSpec, Stack
 from orbitlens.heads.latent import key_and_value_blocks, output_blocks, query_blocks
 from orbitlens.heads.refined import aligned_factors, definite_factors, n_negative
@@ -216,7 +216,7 @@ def read_finite(checkpoint: Checkpoint, name: str) -> Tensor:
         return value
     largest = max(-low, high)
     what = f"a number of size {largest:.0e}, at most {LARGEST_WEIGHT:.0e} can be worked with"
-    raise CheckpointError(
+    raise NotFiniteError(
         f"{checkpoint.path}: tensor {name!r} holds "
         f"{what if math.isfinite(largest) else 'NaN or infinity'}. "
         "The checkpoint is damaged or training diverged; no reading of it would mean much."

@@ -1,0 +1,1 @@
+"""`Watch`: readings of a model while it trains, alarms with reasons, and the record of a run."""
