@@ -1,8 +1,9 @@
 """Small runs that go well or wrong, logged densely enough to time a warning.
 
 Enters: a `RunConfig` and what is done to it on the way. Leaves: a `Logged` run: loss and norm of the gradient at
-every step, and every few steps the readings of `_slow_readings.py` and of `orbitlens.Watch`. The
-loop is the lab's own (`fit`), its recipe that of `orbitlens train`; a run is a function of its config.
+every step, and every few steps the readings of `_slow_readings.py` and of `Watch`, each as one number a
+model. The loop is the lab's own (`fit`), its recipe that of `orbitlens train`; a run is a function of
+its config.
 """
 
 import copy
@@ -25,10 +26,12 @@ from orbitlens.lab.fitting import fit
 from orbitlens.lab.recipe import build_model, learning_rate, make_optimizer, training_batch
 from orbitlens.lab.run import RunConfig, task_of
 from orbitlens.orbit import OrbitForCausalLM
+from orbitlens.watching.api import Watch
+from orbitlens.watching.watch_reading import ByHead, TokenReading, WatchReading
 
-EVERY = 5  # steps between readings
-PROBE = 4  # sequences that readings run the model on
-STATES = 25  # steps between the states that a run can go on from
+EVERY = 8  # steps between readings
+PROBE = 2  # held-out sequences that readings run the model on
+SMALLEST = {"entropy_floor", "stable_rank_qk", "stable_rank_ov"}  # heads with little are the news
 
 Plant = Callable[[OrbitForCausalLM, int], None]  # what is done to the model after a step
 
@@ -39,6 +42,7 @@ class Logged:
 
     config: RunConfig
     losses: list[float] = field(default_factory=list)  # by step; the last may be infinite
+    unigram: list[float] = field(default_factory=list)  # the same batch's, of a unigram model
     gradients: list[float] = field(default_factory=list)  # norm before it is clipped
     readings: dict[str, list[float]] = field(default_factory=dict)  # one value a reading
     at: list[int] = field(default_factory=list)  # steps taken before each reading
@@ -49,6 +53,7 @@ class Logged:
         return {
             "config": self.config.to_json(),
             "losses": [rounded(v) for v in self.losses],
+            "unigram": [rounded(v) for v in self.unigram],
             "gradients": [rounded(v) for v in self.gradients],
             "readings": {k: [rounded(v) for v in vs] for k, vs in self.readings.items()},
             "at": self.at,
@@ -109,6 +114,8 @@ class _Run:
         self.optimizer = make_optimizer(model, config)
         self.optimizer.register_step_pre_hook(self._clip)
         self.probe = self.task.batch("valid", 0, PROBE, 0)
+        self.nats = unigram_nats(config)
+        self.watch = Watch(every=1, tokens_every=1)
         self.logged, self.first = Logged(config), 0
         self.states: list[State] = []
 
@@ -131,6 +138,7 @@ class _Run:
         batch = training_batch(self.config, self.task, self.first + step)
         loss: Tensor = self.model(input_ids=batch.inputs, targets=batch.targets).loss
         self.logged.losses.append(loss.item())
+        self.logged.unigram.append(self.nats[batch.targets].mean().item())
         return loss
 
     def _clip(self, *unused: Any) -> None:
@@ -148,7 +156,7 @@ class _Run:
                 plant(self.model, step)
         if step % EVERY == 0:
             self._read(step)
-        if keep_states and step % STATES == 0:
+        if keep_states and step % EVERY == 0:
             self.states.append(
                 State(
                     step=step,
@@ -160,23 +168,76 @@ class _Run:
 
     def _read(self, step: int) -> None:
         found = slow_readings(self.model, self.probe.inputs)
+        reading = self.watch(self.model, step, self.probe.inputs)
+        assert reading is not None
+        found |= watch_numbers(reading)
         self.logged.at.append(step)
         for name, value in found.items():
             self.logged.readings.setdefault(name, []).append(value)
 
 
+# --- readings --------------------------------------------------------------------------------
+
+
+def watch_numbers(reading: WatchReading) -> dict[str, float]:
+    """Return one number a quantity of a reading of `Watch`: the extreme over layers and heads.
+
+    Infinite where the model has values that are not finite.
+    """
+    found = {f"{name}": _extreme(rows, name) for name, rows in reading.heads.items()}
+    found |= {f"{name}_growth": _extreme(rows, "") for name, rows in reading.growth.items()}
+    found |= _token_numbers(reading.tokens)
+    return dict.fromkeys(found, math.inf) if reading.broken else found
+
+
+def _extreme(rows: ByHead, name: str) -> float:
+    values = [value for row in rows for value in row if not math.isnan(value)]
+    if not values:
+        return 0.0  # a rate before there are two readings
+    return min(values) if name in SMALLEST else max(values)
+
+
+TOKENS = ("cosine", "cosine_mean", "cosine_last", "log_spread", "effective_rank", "massive")
+UPDATES = ("attention_update", "block_update", "block_update_least")
+OF_HEADS = ("sharpness", "sharpness_mean", "largest_score", "written_least")
+
+
+def _token_numbers(tokens: TokenReading | None) -> dict[str, float]:
+    if tokens is None:  # states that are not finite
+        return dict.fromkeys((*TOKENS, *UPDATES, *OF_HEADS), math.inf)
+    behind = tokens.cosine[1:]  # in front of the first layer tokens are as their embeddings are
+    sharpness = [value for row in tokens.sharpness for value in row]
+    numbers = (
+        max(behind),
+        sum(behind) / len(behind),
+        behind[-1],
+        min(tokens.log_spread[1:]),
+        min(tokens.effective_rank[1:]),
+        max(tokens.massive),
+        max(tokens.attention_update),
+        max(tokens.block_update),
+        min(tokens.block_update),
+        max(sharpness),
+        sum(sharpness) / len(sharpness),
+        max(value for row in tokens.largest_score for value in row),
+        min(value for row in tokens.written for value in row),
+    )
+    return dict(zip((*TOKENS, *UPDATES, *OF_HEADS), numbers, strict=True))
+
+
 # --- settings --------------------------------------------------------------------------------
 
 CHOICES: dict[str, tuple[Any, ...]] = {  # a value that stands twice is drawn twice as often
-    "lr": (5e-3, 2e-2, 4e-2, 8e-2, 1.5e-1, 3e-1),
+    "lr": (5e-3, 2e-2, 3e-2, 5e-2, 8e-2, 1.5e-1, 3e-1),
     "width": (32, 48),
-    "layers": (2, 3, 4, 6),
+    "layers": (2, 2, 3, 3, 4, 6),
     "norm": ("pre", "post"),
     "qk_norm": (False, False, True),
     "init": (0.02, 0.05, 0.1, 0.3),
-    "warmup": (10, 100, 160, 200),
+    "warmup": (10, 80, 120, 160),
 }
-STEPS, BATCH, CONTEXT = 200, 6, 32
+STEPS, BATCH, CONTEXT = 160, 6, 32
+SEEDS = (0, 1)
 
 
 def setting(number: int) -> dict[str, Any]:
@@ -205,10 +266,9 @@ def half_of(chosen: dict[str, Any]) -> str:
     return "learn" if digest[0] % 2 else "judge"
 
 
-def unigram_loss(config: RunConfig) -> float:
-    """Return the nats a character of a model that knows how often each occurs, and nothing else."""
+def unigram_nats(config: RunConfig) -> Tensor:
+    """Return -ln of each character's share of the training text: what knowing no more costs."""
     task = task_of(config)
     begin, end = task.block("train")
-    share = torch.bincount(task.ids[begin:end], minlength=task.vocab_size).double()
-    share = share[share > 0] / share.sum()
-    return -(share * share.log()).sum().item()
+    counts = torch.bincount(task.ids[begin:end], minlength=task.vocab_size).clamp(min=1)
+    return -(counts / counts.sum()).log()
