@@ -4,7 +4,8 @@ Enters: logged runs. Leaves: outcomes, scores, thresholds and times of warning. 
 written down before any run was judged by it.
 
 A run **failed** if a loss was not finite, or if its mean loss over the last `LAST` steps is not `MARGIN`
-nats below that of a unigram model. With s(t) the mean of the last `WINDOW` losses and m its minimum,
+nats below that of a unigram model on the same batches. With s(t) the mean of the last `WINDOW`
+differences between the two and m its minimum,
 a failed run **broke** if it ended more than `LEVEL` nats above m: it had learned, and lost it.
 Its onset is the step after the last one with s ≤ m + `LEVEL`. Otherwise it **stalled**: it never
 learned more, and its onset is the first step with s ≤ m + `LEVEL`.
@@ -19,7 +20,7 @@ import bisect
 import math
 import random
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,11 +52,15 @@ def smoothed(losses: Sequence[float]) -> list[float]:
     ]
 
 
-def outcome(losses: Sequence[float | None], unigram: float) -> Outcome:
-    """Return how a run ended, from its losses; None is a loss that is not finite."""
-    finite = [v for v in losses if v is not None]
+def outcome(losses: Sequence[float | None], unigram: Sequence[float]) -> Outcome:
+    """Return how a run ended, from its losses and those of a unigram model on the same batches.
+
+    None is a loss that is not finite. What both share, easy and hard batches, is taken away.
+    """
+    pairs = zip(losses, unigram, strict=True)
+    finite = [loss - known for loss, known in pairs if loss is not None]
     exploded = len(finite) < len(losses)
-    if not exploded and statistics.fmean(finite[-LAST:]) < unigram - MARGIN:
+    if not exploded and statistics.fmean(finite[-LAST:]) < -MARGIN:
         return Outcome(kind="well", onset=None)
     if not finite:
         return Outcome(kind="broke", onset=0)
@@ -106,6 +111,7 @@ class Judged:
     """One run as one detector saw it."""
 
     setting: int
+    rate: float  # peak learning rate
     outcome: Outcome
     in_time: float  # largest value up to the onset; ever, where the run went well
     ever: float
@@ -118,10 +124,11 @@ class Judged:
         return -math.inf if self.warned is None else self.outcome.onset - self.warned
 
 
-def judged(number: int, found: Outcome, course: Course, threshold: float) -> Judged:
+def judged(run: Mapping[str, Any], found: Outcome, course: Course, threshold: float) -> Judged:
     """Return what a detector with a threshold made of a run."""
     return Judged(
-        setting=number,
+        setting=run["setting"],
+        rate=run["chosen"]["lr"],
         outcome=found,
         in_time=course.largest(found.onset),
         ever=course.largest(),
@@ -138,6 +145,18 @@ def auroc_in_time(runs: Sequence[Judged]) -> float:
         [r.in_time for r in runs if r.outcome.failed],
         [r.in_time for r in runs if not r.outcome.failed],
     )
+
+
+def auroc_at_one_rate(runs: Sequence[Judged]) -> float:
+    """Return the same over pairs of runs with one peak rate: what is known beyond the rate."""
+    wins, pairs = 0.0, 0
+    for rate in {r.rate for r in runs}:
+        failed = [r.in_time for r in runs if r.rate == rate and r.outcome.failed]
+        well = [r.in_time for r in runs if r.rate == rate and not r.outcome.failed]
+        if failed and well:
+            wins += auroc(failed, well) * len(failed) * len(well)
+            pairs += len(failed) * len(well)
+    return wins / pairs if pairs else math.nan
 
 
 def auroc_ever(runs: Sequence[Judged]) -> float:
@@ -187,6 +206,7 @@ def summary(runs: Sequence[Judged]) -> dict[str, Any]:
     """Return all statistics of a detector with their intervals, as plain data."""
     parts: dict[str, Statistic] = {
         "auroc": auroc_in_time,
+        "auroc_at_one_rate": auroc_at_one_rate,
         "auroc_ever": auroc_ever,
         "ahead": median_ahead,
         "in_time": share_in_time,

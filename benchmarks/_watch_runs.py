@@ -72,7 +72,7 @@ class State:
 
     step: int
     weights: dict[str, Tensor]
-    moments: dict[str, Any]
+    moments: dict[str, Any]  # of the optimizer, by parameter
 
 
 def train_logged(
@@ -88,22 +88,21 @@ def train_logged(
     return run.logged, run.states
 
 
-def train_on(config: RunConfig, model: OrbitForCausalLM, state: State) -> Logged:
-    """Go on from a state with another config; the optimizer's moments are kept where they fit."""
+def train_on(config: RunConfig, state: State) -> Logged:
+    """Go on from a state to the end, with the model and the rates of another config.
+
+    Parameters that the state does not know start as in a fresh model.
+    """
+    model = build_model(config, task_of(config)).train()
+    known = model.state_dict() | state.weights
+    model.load_state_dict(known)
     run = _Run(config, model)
-    _restore(run.optimizer, state.moments)
+    for name, parameter in model.named_parameters():
+        if name in state.moments:
+            run.optimizer.state[parameter] = copy.deepcopy(state.moments[name])
     run.first = state.step
     run.go(None, keep_states=False)
     return run.logged
-
-
-def _restore(optimizer: torch.optim.Optimizer, moments: dict[str, Any]) -> None:
-    """Give the first parameters of each group their moments; new ones stand last and have none."""
-    fresh = optimizer.state_dict()
-    for new, old in zip(fresh["param_groups"], moments["param_groups"], strict=True):
-        for to, at in zip(new["params"], old["params"], strict=False):
-            fresh["state"][to] = copy.deepcopy(moments["state"][at])
-    optimizer.load_state_dict(fresh)
 
 
 class _Run:
@@ -157,14 +156,16 @@ class _Run:
         if step % EVERY == 0:
             self._read(step)
         if keep_states and step % EVERY == 0:
-            self.states.append(
-                State(
-                    step=step,
-                    weights={k: v.clone() for k, v in self.model.state_dict().items()},
-                    moments=copy.deepcopy(self.optimizer.state_dict()),
-                )
-            )
+            self.states.append(self._state(step))
         return False
+
+    def _state(self, step: int) -> State:
+        known = {n: self.optimizer.state[p] for n, p in self.model.named_parameters()}
+        return State(
+            step=step,
+            weights={k: v.clone() for k, v in self.model.state_dict().items()},
+            moments={n: copy.deepcopy(dict(kept)) for n, kept in known.items() if kept},
+        )
 
     def _read(self, step: int) -> None:
         found = slow_readings(self.model, self.probe.inputs)

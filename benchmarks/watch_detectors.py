@@ -27,16 +27,18 @@ def read_runs(path: Path) -> list[dict[str, Any]]:
 def run_all(text: str | None, path: Path, n_settings: int) -> None:
     """Train what is missing, one line a run."""
     done = {(run["setting"], run["seed"]) for run in read_runs(path)}
-    for number in range(n_settings):
+    halves = {number: half_of(setting(number)) for number in range(n_settings)}
+    # The half that thresholds are learned on comes first: they can be frozen before the other is run.
+    for count, number in enumerate(sorted(halves, key=lambda k: (halves[k] == "judge", k))):
         chosen = setting(number)
         for seed in SEEDS:
             if (number, seed) in done:
                 continue
             logged, _ = train_logged(run_config(chosen, seed, text))
-            line = {"setting": number, "seed": seed, "half": half_of(chosen), "chosen": chosen}
+            line = {"setting": number, "seed": seed, "half": halves[number], "chosen": chosen}
             with path.open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(line | logged.to_json()) + "\n")
-            print(f"{number + 1}/{n_settings} seed {seed}: {logged.losses[-1]:.2f}", flush=True)
+            print(f"{count + 1}/{n_settings} seed {seed}: {logged.losses[-1]:.2f}", flush=True)
 
 
 def main() -> None:
