@@ -1,13 +1,15 @@
 """What others have proposed to watch, measured the slow way on the lab's model.
 
-Enters: a model and a few sequences. Leaves: numbers by name, one a model. Attention is formed in full.
+Enters: a model and a few sequences. Leaves: numbers by name, one a model. Attention is formed in
+full.
 
-- max_logit: the largest |q·k|/√r in front of the softmax, over layers, heads, queries and keys they see.
+- max_logit: the largest |q·k|/√r in front of the softmax, over layers, heads, queries and keys
+  they see.
 - spectral_norm: the largest singular value of any matrix inside a block.
-- sign_alignment: after arXiv 2510.04202. Of a map x → W x with right singular vector v of its largest
-  singular value, the alignment of a token is cos(x, v); the paper warns when its signs lose their
-  diversity. It shows distributions, and how they become one number is our reading: the share of
-  positive less the share of negative, without its sign, over tokens; its mean over maps
+- sign_alignment: after arXiv 2510.04202. Of a map x → W x with right singular vector v of its
+  largest singular value, the alignment of a token is cos(x, v); the paper warns when its signs
+  lose their diversity. It shows distributions, and how they become one number is our reading: the
+  share of positive less the share of negative, without its sign, over tokens; its mean over maps
   (`sign_alignment_max`: the largest over maps).
 """
 

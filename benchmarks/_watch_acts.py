@@ -1,15 +1,17 @@
 """Failures that are planted, and runs that go on in another way.
 
-Enters: configs. Leaves: logged runs. Two things are planted in runs that go well by themselves: queries
-that grow until attention freezes, and value maps that gather directions. And a run can go on from a
-state with its rate halved or with a norm on queries and keys.
+Enters: configs. Leaves: logged runs. Two things are planted in runs that go well by themselves:
+queries that grow until attention freezes, and value maps that gather directions. And a run can go
+on from a state with its rate halved or with a norm on queries and keys.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
+from _watch_judging import outcome
+from _watch_learning import ANY, RISK, Run, first_alarm, half, seen_by
 from _watch_runs import Logged, Plant, State, run_config, train_logged, train_on
 
 from orbitlens.lab.run import RunConfig
@@ -23,6 +25,7 @@ SOUND: dict[str, Any] = {  # a setting that goes well
     **{"lr": 5e-3, "width": 32, "layers": 4, "norm": "post"},
     **{"qk_norm": False, "init": 0.1, "warmup": 10},
 }
+PLANT_SEEDS = (0, 1, 2, 3)
 NEW_BATCHES = 1000  # added to the seed of what comes after a state: all arms see new batches
 
 
@@ -75,3 +78,59 @@ ARMS: dict[str, Change] = {
 def go_on(config: RunConfig, state: State, arm: str) -> Logged:
     """Return what became of a run from a state on."""
     return train_on(replace(ARMS[arm](config), seed=config.seed + NEW_BATCHES), state)
+
+
+def as_run(logged: Logged, seed: int, chosen: dict[str, Any]) -> Run:
+    """Return a run as the file of runs has it."""
+    return {"setting": -1, "seed": seed, "chosen": chosen, **logged.to_json()}
+
+
+def plant_all(text: str | None, frozen: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield, for every plant and seed, when each of the two alarms came."""
+    for name in PLANTS:
+        for seed in PLANT_SEEDS:
+            run = as_run(planted(name, seed, text), seed, SOUND)
+            table = seen_by([run], frozen)
+            warned = {
+                kind: table[frozen["chosen"][kind]][0].warned for kind in ("freezing", "collapse")
+            }
+            yield {
+                "planted": name,
+                "seed": seed,
+                "kind": outcome(run["losses"], run["unigram"]).kind,
+                "warned": warned | {RISK: table[RISK][0].warned},
+                "first": first_alarm(**warned),
+            }
+
+
+def act_all(
+    text: str | None, runs: Sequence[Run], frozen: Mapping[str, Any], n_alarms: int
+) -> dict[str, Any]:
+    """Return what became of runs with an alarm, by what was done at the state before it."""
+    other = half(runs, "judge")
+    detector = ANY
+    warned = [seen.warned for seen in seen_by(other, frozen)[detector]]
+    with_alarm = [(run, step) for run, step in zip(other, warned, strict=True) if step][:n_alarms]
+    rows = [_acted(text, run, step) for run, step in with_alarm]
+    return {"detector": detector, "runs": rows}
+
+
+def _acted(text: str | None, run: Run, step: int) -> dict[str, Any]:
+    config = run_config(run["chosen"], run["seed"], text)
+    _, states = train_logged(replace(config), keep_states=True, until=step)
+    state = states[-1]
+    assert state.step < step
+    ends = {}
+    for arm in ARMS:
+        if arm == "qk_norm on" and config.qk_norm:
+            continue  # it has one already
+        logged = go_on(config, state, arm).to_json()
+        ends[arm] = outcome(logged["losses"], logged["unigram"]).kind
+    print(run["setting"], run["seed"], step, ends, flush=True)
+    return {
+        **{key: run[key] for key in ("setting", "seed", "chosen")},
+        "alarm": step,
+        "state": state.step,
+        "first time": outcome(run["losses"], run["unigram"]).kind,
+        "ends": ends,
+    }

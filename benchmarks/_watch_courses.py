@@ -1,11 +1,12 @@
 """Detectors: from a logged run to numbers by step, larger for worse.
 
-Enters: a run as `watch_detectors.py run` wrote it. Leaves: a `Course` a detector. A detector sees a step
-only after it, and nothing later. Three kinds: what is known before a run (its peak rate), what others
-watch (loss, gradient, largest logit, spectral norm, alignment of signs), and readings of `Watch`.
+Enters: a run as `watch_detectors.py run` wrote it. Leaves: a `Course` a detector. A detector sees
+a step only after it, and nothing later. Three kinds: what is known before a run (its peak rate),
+what others watch (loss, gradient, largest logit, spectral norm, alignment of signs), and readings
+of `Watch`.
 
     NAME            the reading itself; "-NAME" where little is worse
-    NAME held       its least value over the last `HELD` readings, so that a passing peak does not count
+    NAME held       its least value over the last `HELD` readings: a passing peak does not count
     NAME rise       how far it is above the least value it ever had
 """
 

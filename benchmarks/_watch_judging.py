@@ -3,17 +3,18 @@
 Enters: logged runs. Leaves: outcomes, scores, thresholds and times of warning. All of this was
 written down before any run was judged by it.
 
-A run **failed** if a loss was not finite, or if its mean loss over the last `LAST` steps is not `MARGIN`
-nats below that of a unigram model on the same batches. With s(t) the mean of the last `WINDOW`
-differences between the two and m its minimum,
-a failed run **broke** if it ended more than `LEVEL` nats above m: it had learned, and lost it.
-Its onset is the step after the last one with s ≤ m + `LEVEL`. Otherwise it **stalled**: it never
-learned more, and its onset is the first step with s ≤ m + `LEVEL`.
+A run **failed** if a loss was not finite, or if its mean loss over the last `LAST` steps is not
+`MARGIN` nats below that of a unigram model on the same batches. With s(t) the mean of the last
+`WINDOW` differences between the two and m its minimum, a failed run **broke** if it ended more
+than `LEVEL` nats above m: it had learned, and lost it. Its onset is the step after the last one
+with s ≤ m + `LEVEL`. Otherwise it **stalled**: it never learned more, and its onset is the first
+step with s ≤ m + `LEVEL`.
 
-A detector is a number by step, larger for worse. It warns at the first step at which it exceeds its
-threshold; a value that is not finite exceeds all. A false alarm is a warning at any step of a run
-that did not fail. **AUROC in time**: the largest value up to the onset in failed runs against the
-largest value ever in the others, which is hard on detectors, as the others are watched for longer.
+A detector is a number by step, larger for worse. It warns at the first step at which it exceeds
+its threshold; a value that is not finite exceeds all. A false alarm is a warning at any step of a
+run that did not fail. **AUROC in time**: the largest value up to the onset in failed runs against
+the largest value ever in the others, which is hard on detectors, as the others are watched for
+longer.
 """
 
 import bisect
@@ -47,9 +48,7 @@ class Outcome:
 
 def smoothed(losses: Sequence[float]) -> list[float]:
     """Return the mean of the last `WINDOW` losses, of fewer in the beginning."""
-    return [
-        statistics.fmean(losses[max(0, t + 1 - WINDOW) : t + 1]) for t in range(len(losses))
-    ]
+    return [statistics.fmean(losses[max(0, t + 1 - WINDOW) : t + 1]) for t in range(len(losses))]
 
 
 def outcome(losses: Sequence[float | None], unigram: Sequence[float]) -> Outcome:
@@ -218,6 +217,6 @@ def summary(runs: Sequence[Judged]) -> dict[str, Any]:
     }
 
 
-def plain(value: float) -> float | None:
+def plain(value: float, digits: int = 4) -> float | None:
     """Return a number that JSON has; None is "never"."""
-    return round(value, 4) if math.isfinite(value) else None
+    return round(value, digits) if math.isfinite(value) else None

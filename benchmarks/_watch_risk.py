@@ -1,8 +1,8 @@
 """Readings of `Watch` joined to one number: a logistic regression, learned on half of the settings.
 
-Enters: logged runs and their outcomes. Leaves: a `Risk`: one weight a reading, and the course of its
-sum. A reading of a failed run up to its onset counts as bad, any reading of a run that went well as
-good; a run has the same weight however many readings it has.
+Enters: logged runs and their outcomes. Leaves: a `Risk`: one weight a reading, and the course of
+its sum. A reading of a failed run up to its onset counts as bad, any reading of a run that went
+well as good; a run has the same weight however many readings it has.
 """
 
 import math

@@ -1,9 +1,9 @@
 """Small runs that go well or wrong, logged densely enough to time a warning.
 
-Enters: a `RunConfig` and what is done to it on the way. Leaves: a `Logged` run: loss and norm of the gradient at
-every step, and every few steps the readings of `_slow_readings.py` and of `Watch`, each as one number a
-model. The loop is the lab's own (`fit`), its recipe that of `orbitlens train`; a run is a function of
-its config.
+Enters: a `RunConfig` and what is done to it on the way. Leaves: a `Logged` run: loss and norm of
+the gradient at every step, and every few steps the readings of `_slow_readings.py` and of
+`Watch`, each as one number a model. The loop is the lab's own (`fit`), its recipe that of
+`orbitlens train`; a run is a function of its config.
 """
 
 import copy
@@ -80,10 +80,15 @@ def train_logged(
     *,
     plant: Plant | None = None,
     keep_states: bool = False,
+    until: int | None = None,
 ) -> tuple[Logged, list[State]]:
-    """Train one run from its start to its end, or to the first loss that is not finite."""
+    """Train one run to its end, to the first loss that is not finite, or until before a step.
+
+    States are those after every `EVERY` steps.
+    """
     model = build_model(config, task_of(config)).train()
     run = _Run(config, model)
+    run.end = config.steps if until is None else until - 1
     run.go(plant, keep_states=keep_states)
     return run.logged, run.states
 
@@ -115,7 +120,7 @@ class _Run:
         self.probe = self.task.batch("valid", 0, PROBE, 0)
         self.nats = unigram_nats(config)
         self.watch = Watch(every=1, tokens_every=1)
-        self.logged, self.first = Logged(config), 0
+        self.logged, self.first, self.end = Logged(config), 0, config.steps
         self.states: list[State] = []
 
     def go(self, plant: Plant | None, *, keep_states: bool) -> None:
@@ -125,7 +130,7 @@ class _Run:
             fit(
                 self._loss,
                 self.optimizer,
-                steps=self.config.steps - self.first,
+                steps=self.end - self.first,
                 schedule=lambda step: learning_rate(self.config, self.first + step),
                 after=partial(self._after, plant, keep_states),
             )

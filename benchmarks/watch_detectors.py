@@ -1,10 +1,13 @@
 """Does a watcher warn in time? Runs that go well or wrong, and detectors judged on half of them.
 
-    python benchmarks/watch_detectors.py run --text FILE --runs RUNS.jsonl --settings 104
-    python benchmarks/watch_detectors.py learn RUNS.jsonl --out docs/watch-thresholds.json
-    python benchmarks/watch_detectors.py judge RUNS.jsonl --thresholds ... --out docs/watch-detectors.json
+    python benchmarks/watch_detectors.py run --text FILE --runs RUNS.jsonl
+    python benchmarks/watch_detectors.py learn --runs RUNS.jsonl     # docs/watch-frozen.json
+    python benchmarks/watch_detectors.py judge --runs RUNS.jsonl     # docs/watch-detectors.json
+    python benchmarks/watch_detectors.py plant --text FILE --runs RUNS.jsonl
+    python benchmarks/watch_detectors.py act --text FILE --runs RUNS.jsonl
 
-`run` can be stopped and started again: a run that is in the file is not repeated.
+`run` can be stopped and started again: a run that is in the file is not repeated. `learn` sees
+one half of the settings, `judge` and `act` the other.
 """
 
 import argparse
@@ -13,7 +16,24 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _watch_acts import act_all, plant_all
+from _watch_learning import judge, learn
 from _watch_runs import SEEDS, half_of, run_config, setting, train_logged
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+FROZEN, JUDGED = DOCS / "watch-frozen.json", DOCS / "watch-detectors.json"
+PARTS = {
+    "run": "train what is missing",
+    "learn": "choose thresholds on one half of the settings",
+    "judge": "judge frozen thresholds on the other half",
+    "plant": "plant failures of each kind",
+    "act": "go on from the state before an alarm in several ways",
+}
+
+
+def write(path: Path, found: dict[str, Any]) -> None:
+    """Write JSON of few lines."""
+    path.write_text(json.dumps(found, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def read_runs(path: Path) -> list[dict[str, Any]]:
@@ -28,7 +48,7 @@ def run_all(text: str | None, path: Path, n_settings: int) -> None:
     """Train what is missing, one line a run."""
     done = {(run["setting"], run["seed"]) for run in read_runs(path)}
     halves = {number: half_of(setting(number)) for number in range(n_settings)}
-    # The half that thresholds are learned on comes first: they can be frozen before the other is run.
+    # The half that thresholds are learned on comes first: they are frozen before the other is run.
     for count, number in enumerate(sorted(halves, key=lambda k: (halves[k] == "judge", k))):
         chosen = setting(number)
         for seed in SEEDS:
@@ -41,17 +61,41 @@ def run_all(text: str | None, path: Path, n_settings: int) -> None:
             print(f"{count + 1}/{n_settings} seed {seed}: {logged.losses[-1]:.2f}", flush=True)
 
 
+def parser() -> argparse.ArgumentParser:
+    """Return what the command line takes."""
+    whole = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parts = whole.add_subparsers(dest="part", required=True)
+    for name, words in PARTS.items():
+        part = parts.add_parser(name, help=words)
+        part.add_argument("--runs", type=Path, required=True, help="a line of JSON a run")
+        part.add_argument("--text", help="a UTF-8 text; by default the package's own passage")
+        part.add_argument("--settings", type=int, default=104)
+        part.add_argument("--frozen", type=Path, default=FROZEN, help="what `learn` writes")
+        part.add_argument("--out", type=Path, default=JUDGED, help="what the others write")
+        part.add_argument("--alarms", type=int, default=24, help="that `act` acts on")
+    return whole
+
+
 def main() -> None:
-    """Run, learn or judge."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parts = parser.add_subparsers(dest="part", required=True)
-    run = parts.add_parser("run", help="train, one line of JSON a run")
-    run.add_argument("--text", help="a UTF-8 text; by default the package's own passage")
-    run.add_argument("--runs", type=Path, required=True)
-    run.add_argument("--settings", type=int, default=104)
-    options = parser.parse_args()
+    """Run one part of the experiment."""
+    options = parser().parse_args()
     torch.set_num_threads(1)
-    run_all(options.text, options.runs, options.settings)
+    if options.part == "run":
+        run_all(options.text, options.runs, options.settings)
+        return
+    runs = read_runs(options.runs)
+    if options.part == "learn":
+        write(options.frozen, learn(runs))
+        return
+    frozen = json.loads(options.frozen.read_text(encoding="utf-8"))
+    found = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {}
+    if options.part == "judge":
+        found |= judge(runs, frozen)
+    elif options.part == "plant":
+        found["planted"] = list(plant_all(options.text, frozen))
+    else:
+        found["acts"] = act_all(options.text, runs, frozen, options.alarms)
+    write(options.out, found)
 
 
 if __name__ == "__main__":

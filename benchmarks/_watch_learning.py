@@ -1,0 +1,176 @@
+"""Learn on one half of the settings, freeze, judge on the other.
+
+Enters: logged runs. Leaves: plain data for JSON: what `learn` froze (thresholds, and which
+readings of `Watch` stand for it), and what `judge` found with it. Neither sees the runs of the
+other half.
+"""
+
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from _watch_courses import BASELINES, courses
+from _watch_judging import (
+    Course,
+    Judged,
+    Outcome,
+    auroc_in_time,
+    judged,
+    outcome,
+    plain,
+    share_in_time,
+    summary,
+    threshold_at,
+)
+from _watch_risk import Risk, learn_risk
+
+Run = Mapping[str, Any]
+# Readings that speak of each kind of failure; which one stands for it is chosen on the first half.
+FREEZING = ("freezing", "score_bound", "-entropy_floor", "sharpness", "sharpness_mean")
+COLLAPSE = ("cosine", "cosine_mean", "cosine_last", "-log_spread", "-effective_rank")
+CHANGES = ("", " held", " rise")
+ANY = "freezing or collapse"  # either of the two, each in units of its own threshold
+RISK = "risk"  # all readings in one sum
+
+
+def half(runs: Sequence[Run], name: str) -> list[Run]:
+    """Return the runs of one half."""
+    return [run for run in runs if run["half"] == name]
+
+
+def outcomes(runs: Sequence[Run]) -> list[Outcome]:
+    """Return how each run ended."""
+    return [outcome(run["losses"], run["unigram"]) for run in runs]
+
+
+def learn(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return what is frozen: thresholds of all detectors, the chosen ones, and the risk."""
+    chosen_runs = half(runs, "learn")
+    found = outcomes(chosen_runs)
+    risk = learn_risk(chosen_runs, found)
+    every = [courses(run) | {RISK: risk.course(run)} for run in chosen_runs]
+    rows = {name: learned_row(name, chosen_runs, found, every) for name in every[0]}
+    families = {"freezing": FREEZING, "collapse": COLLAPSE}
+    chosen = {
+        kind: _best(rows, [f + c for f in names for c in CHANGES])
+        for kind, names in families.items()
+    }
+    chosen["reading"] = _best(rows, [n for n in rows if n not in (*BASELINES, RISK)])
+    frozen = {"chosen": chosen, "detectors": rows, "risk": asdict(risk)}
+    for each in every:
+        each[ANY] = either(each, frozen)
+    rows[ANY] = learned_row(ANY, chosen_runs, found, every)
+    return {"runs": dict(Counter(o.kind for o in found)), **frozen}
+
+
+def learned_row(
+    name: str, runs: Sequence[Run], found: Sequence[Outcome], every: Sequence[Mapping[str, Course]]
+) -> dict[str, Any]:
+    """Return threshold and AUROC of a detector on the runs it is learned on."""
+    largest = [each[name].largest() for each, o in zip(every, found, strict=True) if not o.failed]
+    threshold = threshold_at(largest)
+    seen = [judged(r, o, e[name], threshold) for r, o, e in zip(runs, found, every, strict=True)]
+    return {
+        "threshold": plain(threshold, 6),
+        "centre": plain(statistics.median(largest), 6),
+        "auroc": plain(auroc_in_time(seen)),
+        "in_time": plain(share_in_time(seen)),
+    }
+
+
+def _best(rows: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> str:
+    """Return the detector that warned of most failed runs in time; ties: the larger AUROC."""
+    usable = [name for name in names if name in rows and rows[name]["threshold"] is not None]
+    return max(usable, key=lambda name: (rows[name]["in_time"], rows[name]["auroc"]))
+
+
+def either(each: Mapping[str, Course], frozen: Mapping[str, Any]) -> Course:
+    """Return the larger of the two alarms, 0 at what is usual in sound runs, 1 at its threshold."""
+    names = [frozen["chosen"][kind] for kind in ("freezing", "collapse")]
+    scaled = []
+    for name in names:
+        row = frozen["detectors"][name]
+        span = row["threshold"] - row["centre"]
+        scaled.append([(v - row["centre"]) / span for v in each[name].values])
+    return Course(steps=each[names[0]].steps, values=[max(v) for v in zip(*scaled, strict=True)])
+
+
+def seen_by(runs: Sequence[Run], frozen: Mapping[str, Any]) -> dict[str, list[Judged]]:
+    """Return every run as every detector saw it, with frozen thresholds."""
+    risk = Risk(**{k: tuple(v) if isinstance(v, list) else v for k, v in frozen["risk"].items()})
+    table: dict[str, list[Judged]] = {}
+    for run, found in zip(runs, outcomes(runs), strict=True):
+        each = courses(run) | {RISK: risk.course(run)}
+        each[ANY] = either(each, frozen)
+        for name, row in frozen["detectors"].items():
+            table.setdefault(name, []).append(judged(run, found, each[name], row["threshold"]))
+    return table
+
+
+def shown(frozen: Mapping[str, Any]) -> list[str]:
+    """Return the detectors of the table: all baselines, and what stands for `Watch`."""
+    return [*BASELINES, *dict.fromkeys(frozen["chosen"].values()), ANY, RISK]
+
+
+def judge(runs: Sequence[Run], frozen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what frozen detectors made of the other half."""
+    other = half(runs, "judge")
+    table = seen_by(other, frozen)
+    names = shown(frozen)
+    return {
+        "settings": len({run["setting"] for run in runs}),
+        "runs": len(runs),
+        "halves": {name: _kinds(half(runs, name)) for name in ("learn", "judge")},
+        "chosen": frozen["chosen"],
+        "detectors": {name: _row(table[name]) for name in names},
+        "all readings": {
+            name: plain(auroc_in_time(seen)) for name, seen in table.items() if name not in names
+        },
+        "first": _told_apart(table, frozen),
+        "each": [_line(run, k, table, names) for k, run in enumerate(other)],
+    }
+
+
+def _row(seen: Sequence[Judged]) -> dict[str, Any]:
+    """Return all statistics of a detector, and those of each kind of failure."""
+    by_kind = {}
+    for kind in ("broke", "stalled"):
+        part = [s for s in seen if s.outcome.kind in {kind, "well"}]
+        by_kind[kind] = summary(part)
+    return summary(seen) | {"by kind": by_kind}
+
+
+def _kinds(runs: Sequence[Run]) -> dict[str, int]:
+    return dict(Counter(o.kind for o in outcomes(runs)))
+
+
+def _told_apart(table: Mapping[str, Sequence[Judged]], frozen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how many failed runs each of the two alarms warned of first, by kind of end."""
+    freezing, collapse = (table[frozen["chosen"][kind]] for kind in ("freezing", "collapse"))
+    counts: dict[str, Counter[str]] = {"broke": Counter(), "stalled": Counter(), "well": Counter()}
+    for one, other in zip(freezing, collapse, strict=True):
+        counts[one.outcome.kind][first_alarm(one.warned, other.warned)] += 1
+    return {kind: dict(found) for kind, found in counts.items()}
+
+
+def first_alarm(freezing: int | None, collapse: int | None) -> str:
+    """Return which alarm came first."""
+    if freezing is None and collapse is None:
+        return "neither"
+    if freezing is None or (collapse is not None and collapse < freezing):
+        return "collapse"
+    return "both at once" if freezing == collapse else "freezing"
+
+
+def _line(
+    run: Run, k: int, table: Mapping[str, Sequence[Judged]], names: Sequence[str]
+) -> dict[str, Any]:
+    found = table[names[0]][k].outcome
+    return {
+        **{key: run[key] for key in ("setting", "seed", "chosen")},
+        "kind": found.kind,
+        "onset": found.onset,
+        "warned": {name: table[name][k].warned for name in names},
+    }
