@@ -234,15 +234,15 @@ def _token_numbers(tokens: TokenReading | None) -> dict[str, float]:
 # --- settings --------------------------------------------------------------------------------
 
 CHOICES: dict[str, tuple[Any, ...]] = {  # a value that stands twice is drawn twice as often
-    "lr": (5e-3, 2e-2, 3e-2, 5e-2, 8e-2, 1.5e-1, 3e-1),
+    "lr": (1e-2, 2e-2, 3e-2, 5e-2, 8e-2, 1.5e-1, 3e-1),
     "width": (32, 48),
-    "layers": (2, 2, 3, 3, 4, 6),
+    "layers": (2, 2, 3, 4),
     "norm": ("pre", "post"),
     "qk_norm": (False, False, True),
-    "init": (0.02, 0.05, 0.1, 0.3),
-    "warmup": (10, 80, 120, 160),
+    "init": (0.02, 0.05, 0.1, 0.2),
+    "warmup": (8, 64, 104, 144),
 }
-STEPS, BATCH, CONTEXT = 160, 6, 32
+STEPS, BATCH, CONTEXT = 144, 4, 32
 SEEDS = (0, 1)
 
 

@@ -69,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
         part = parts.add_parser(name, help=words)
         part.add_argument("--runs", type=Path, required=True, help="a line of JSON a run")
         part.add_argument("--text", help="a UTF-8 text; by default the package's own passage")
-        part.add_argument("--settings", type=int, default=104)
+        part.add_argument("--settings", type=int, default=100)
         part.add_argument("--frozen", type=Path, default=FROZEN, help="what `learn` writes")
         part.add_argument("--out", type=Path, default=JUDGED, help="what the others write")
         part.add_argument("--alarms", type=int, default=24, help="that `act` acts on")
