@@ -6,18 +6,18 @@ what others watch (loss, gradient, largest logit, spectral norm, alignment of si
 of `Watch`.
 
     NAME            the reading itself; "-NAME" where little is worse
-    NAME held       its least value over the last `HELD` readings: a passing peak does not count
+    NAME held 4     its least value over the last 4 readings: a passing peak does not count
     NAME rise       how far it is above the least value it ever had
 """
 
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from _watch_judging import Course, smoothed
 
-HELD = 4  # readings
 RECENT = 20  # steps that a spike is measured against
 FROM = 40  # step from which the loss itself counts: every run begins with a large one
 BASELINES = (
@@ -31,8 +31,8 @@ BASELINES = (
     "max_logit",
     "spectral_norm",
     "sign_alignment",
-    "sign_alignment held",
-    "sign_alignment_max held",
+    "sign_alignment held 4",
+    "sign_alignment_max held 4",
 )
 SMALL_IS_WORSE = (
     "entropy_floor",
@@ -95,7 +95,7 @@ def _rise(values: Values) -> list[float]:
     return found
 
 
-def held(values: Values, n: int = HELD) -> list[float]:
+def held(values: Values, n: int) -> list[float]:
     """Return the least of the last `n` values; nothing, -inf, before there are so many.
 
     >>> held([1.0, 5.0, 2.0, 3.0], n=2)
@@ -132,6 +132,7 @@ def ratios(gradients: Values) -> list[float]:
 
 CHANGES: dict[str, Callable[[Values], list[float]]] = {
     "": list,
-    " held": held,
+    " held 2": partial(held, n=2),
+    " held 4": partial(held, n=4),
     " rise": _rise,
 }

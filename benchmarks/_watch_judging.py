@@ -197,6 +197,8 @@ def interval(runs: Sequence[Judged], statistic: Statistic) -> tuple[float, float
         value = statistic(drawn)
         if not math.isnan(value):
             found.append(value)
+    if not found:
+        return math.nan, math.nan
     found.sort()
     return found[int(0.025 * len(found))], found[int(0.975 * len(found)) - 1]
 
@@ -217,6 +219,11 @@ def summary(runs: Sequence[Judged]) -> dict[str, Any]:
     }
 
 
-def plain(value: float, digits: int = 4) -> float | None:
+def plain(value: float) -> float | None:
     """Return a number that JSON has; None is "never"."""
-    return round(value, digits) if math.isfinite(value) else None
+    return round(value, 4) if math.isfinite(value) else None
+
+
+def significant(value: float) -> float | None:
+    """Return six digits of a number, whatever its size."""
+    return float(f"{value:.6g}") if math.isfinite(value) else None

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from _watch_courses import BASELINES, courses
+from _watch_courses import BASELINES, CHANGES, SLOW, courses
 from _watch_judging import (
     Course,
     Judged,
@@ -21,6 +21,7 @@ from _watch_judging import (
     outcome,
     plain,
     share_in_time,
+    significant,
     summary,
     threshold_at,
 )
@@ -30,9 +31,10 @@ Run = Mapping[str, Any]
 # Readings that speak of each kind of failure; which one stands for it is chosen on the first half.
 FREEZING = ("freezing", "score_bound", "-entropy_floor", "sharpness", "sharpness_mean")
 COLLAPSE = ("cosine", "cosine_mean", "cosine_last", "-log_spread", "-effective_rank")
-CHANGES = ("", " held", " rise")
 ANY = "freezing or collapse"  # either of the two, each in units of its own threshold
 RISK = "risk"  # all readings in one sum
+BY_HAND = "by hand"  # the alarms of `Watch` at thresholds from theory, before this experiment
+HAND = {"freezing held 2": 1.0, "cosine held 2": 0.98}
 
 
 def half(runs: Sequence[Run], name: str) -> list[Run]:
@@ -50,19 +52,30 @@ def learn(runs: Sequence[Run]) -> dict[str, Any]:
     chosen_runs = half(runs, "learn")
     found = outcomes(chosen_runs)
     risk = learn_risk(chosen_runs, found)
-    every = [courses(run) | {RISK: risk.course(run)} for run in chosen_runs]
+    every = [_all_courses(run, risk) for run in chosen_runs]
     rows = {name: learned_row(name, chosen_runs, found, every) for name in every[0]}
     families = {"freezing": FREEZING, "collapse": COLLAPSE}
     chosen = {
         kind: _best(rows, [f + c for f in names for c in CHANGES])
         for kind, names in families.items()
     }
-    chosen["reading"] = _best(rows, [n for n in rows if n not in (*BASELINES, RISK)])
+    rows[BY_HAND]["threshold"] = 1.0 - 1e-9  # from theory, not learned: at the limits or above
+    others = (*BASELINES, RISK, BY_HAND)
+    slow = tuple(name + change for name in SLOW for change in CHANGES)
+    chosen["reading"] = _best(rows, [n for n in rows if n not in (*others, *slow)])
     frozen = {"chosen": chosen, "detectors": rows, "risk": asdict(risk)}
     for each in every:
         each[ANY] = either(each, frozen)
     rows[ANY] = learned_row(ANY, chosen_runs, found, every)
     return {"runs": dict(Counter(o.kind for o in found)), **frozen}
+
+
+def _all_courses(run: Run, risk: Risk) -> dict[str, Course]:
+    """Return every detector's course but that of `ANY`, which needs thresholds."""
+    found = courses(run)
+    by_hand = [[v / limit for v in found[name].values] for name, limit in HAND.items()]
+    found[BY_HAND] = Course(steps=run["at"], values=[max(v) for v in zip(*by_hand, strict=True)])
+    return found | {RISK: risk.course(run)}
 
 
 def learned_row(
@@ -73,8 +86,8 @@ def learned_row(
     threshold = threshold_at(largest)
     seen = [judged(r, o, e[name], threshold) for r, o, e in zip(runs, found, every, strict=True)]
     return {
-        "threshold": plain(threshold, 6),
-        "centre": plain(statistics.median(largest), 6),
+        "threshold": significant(threshold),
+        "centre": significant(statistics.median(largest)),
         "auroc": plain(auroc_in_time(seen)),
         "in_time": plain(share_in_time(seen)),
     }
@@ -102,7 +115,7 @@ def seen_by(runs: Sequence[Run], frozen: Mapping[str, Any]) -> dict[str, list[Ju
     risk = Risk(**{k: tuple(v) if isinstance(v, list) else v for k, v in frozen["risk"].items()})
     table: dict[str, list[Judged]] = {}
     for run, found in zip(runs, outcomes(runs), strict=True):
-        each = courses(run) | {RISK: risk.course(run)}
+        each = _all_courses(run, risk)
         each[ANY] = either(each, frozen)
         for name, row in frozen["detectors"].items():
             table.setdefault(name, []).append(judged(run, found, each[name], row["threshold"]))
@@ -111,7 +124,7 @@ def seen_by(runs: Sequence[Run], frozen: Mapping[str, Any]) -> dict[str, list[Ju
 
 def shown(frozen: Mapping[str, Any]) -> list[str]:
     """Return the detectors of the table: all baselines, and what stands for `Watch`."""
-    return [*BASELINES, *dict.fromkeys(frozen["chosen"].values()), ANY, RISK]
+    return [*BASELINES, BY_HAND, *dict.fromkeys(frozen["chosen"].values()), ANY, RISK]
 
 
 def judge(runs: Sequence[Run], frozen: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ the gradient at every step, and every few steps the readings of `_slow_readings.
 
 import copy
 import hashlib
+import itertools
 import json
 import math
 import random
@@ -250,6 +251,17 @@ def setting(number: int) -> dict[str, Any]:
     """Return what the number of a setting stands for."""
     chance = random.Random(f"watch/{number}")
     return {name: chance.choice(values) for name, values in CHOICES.items()}
+
+
+def settings(n: int) -> dict[int, dict[str, Any]]:
+    """Return the first `n` settings that differ, by number."""
+    found: dict[int, dict[str, Any]] = {}
+    numbers = itertools.count()
+    while len(found) < n:
+        number = next(numbers)
+        if (drawn := setting(number)) not in found.values():
+            found[number] = drawn
+    return found
 
 
 def run_config(chosen: dict[str, Any], seed: int, text: str | None) -> RunConfig:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from _watch_acts import act_all, plant_all
 from _watch_learning import judge, learn
-from _watch_runs import SEEDS, half_of, run_config, setting, train_logged
+from _watch_runs import SEEDS, half_of, run_config, settings, train_logged
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 FROZEN, JUDGED = DOCS / "watch-frozen.json", DOCS / "watch-detectors.json"
@@ -41,16 +41,17 @@ def read_runs(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-    return [json.loads(line) for line in lines if line]
+    return [json.loads(line) for line in lines]
 
 
 def run_all(text: str | None, path: Path, n_settings: int) -> None:
     """Train what is missing, one line a run."""
     done = {(run["setting"], run["seed"]) for run in read_runs(path)}
-    halves = {number: half_of(setting(number)) for number in range(n_settings)}
+    drawn = settings(n_settings)
+    halves = {number: half_of(chosen) for number, chosen in drawn.items()}
     # The half that thresholds are learned on comes first: they are frozen before the other is run.
     for count, number in enumerate(sorted(halves, key=lambda k: (halves[k] == "judge", k))):
-        chosen = setting(number)
+        chosen = drawn[number]
         for seed in SEEDS:
             if (number, seed) in done:
                 continue
