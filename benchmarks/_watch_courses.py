@@ -49,7 +49,7 @@ Values = Sequence[float]
 
 def courses(run: Mapping[str, Any]) -> dict[str, Course]:
     """Return every detector's course in a run."""
-    return _of_steps(run) | _of_readings(run)
+    return courses_of_steps(run) | _of_readings(run)
 
 
 def finite(values: Sequence[float | None]) -> list[float]:
@@ -57,18 +57,21 @@ def finite(values: Sequence[float | None]) -> list[float]:
     return [math.inf if v is None else v for v in values]
 
 
-def _of_steps(run: Mapping[str, Any]) -> dict[str, Course]:
+def courses_of_steps(run: Mapping[str, Any]) -> dict[str, Course]:
+    """Return the courses of loss and gradient, which every training loop has."""
     losses, gradients = finite(run["losses"]), finite(run["gradients"])
     every = range(1, len(losses) + 1)
     level = smoothed(losses)
     found = {
         "peak rate": Course(steps=[0], values=[run["chosen"]["lr"]]),
         "loss": Course(steps=every[FROM:], values=level[FROM:]),
+        "loss level": Course(steps=every, values=level),
         "loss rise": Course(steps=every, values=_rise(level)),
         "loss spike": Course(steps=every, values=spikes(losses)),
     }
     steps = range(1, len(gradients) + 1)
     found["gradient"] = Course(steps=steps, values=gradients)
+    found["gradient level"] = Course(steps=steps, values=smoothed(gradients))
     found["gradient spike"] = Course(steps=steps, values=ratios(gradients))
     found["-gradient"] = Course(steps=steps, values=[-g for g in _most(gradients, RECENT)])
     return found

@@ -7,30 +7,35 @@ A run **failed** if a loss was not finite, or if its mean loss over the last `LA
 `MARGIN` nats below that of a unigram model on the same batches. With s(t) the mean of the last
 `WINDOW` differences between the two and m its minimum, a failed run **broke** if it ended more
 than `LEVEL` nats above m: it had learned, and lost it. Its onset is the step after the last one
-with s ≤ m + `LEVEL`. Otherwise it **stalled**: it never learned more, and its onset is the first
-step with s ≤ m + `LEVEL`.
+with s ≤ m + `LEVEL`. Otherwise it **stalled**: it never got away from the unigram model. All runs
+pass through that loss, so a stall has no step of its own; its onset is the step at which it is
+overdue: by then all but a share `LATE` of the runs that went well, of the half that is learned
+on, had got `MARGIN` nats below.
 
 A detector is a number by step, larger for worse. It warns at the first step at which it exceeds
 its threshold; a value that is not finite exceeds all. A false alarm is a warning at any step of a
-run that did not fail. **AUROC in time**: the largest value up to the onset in failed runs against
-the largest value ever in the others, which is hard on detectors, as the others are watched for
-longer.
+run that did not fail. **AUROC in time**: over pairs of a failed run and one that went well, how
+often the largest value up to the failed run's onset is larger in the failed run. *Strict*: against
+the largest value ever in the run that went well, which is watched for longer.
 """
 
 import bisect
+import itertools
 import math
 import random
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 WINDOW = 10  # steps that s(t) is a mean of
 LAST = 20  # steps that the end of a run is a mean of
 MARGIN = 0.05  # nats
 LEVEL = 0.1  # nats
+LATE = 0.05  # share of sound runs
 FALSE_ALARMS = 0.05
-DRAWS = 1000  # of a bootstrap
+DRAWS = 500  # of a bootstrap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +56,23 @@ def smoothed(losses: Sequence[float]) -> list[float]:
     return [statistics.fmean(losses[max(0, t + 1 - WINDOW) : t + 1]) for t in range(len(losses))]
 
 
-def outcome(losses: Sequence[float | None], unigram: Sequence[float]) -> Outcome:
+Losses = Sequence[float | None]
+
+
+def left_at(losses: Losses, unigram: Sequence[float]) -> int | None:
+    """Return the first step at which s is `MARGIN` nats below the unigram model."""
+    pairs = zip(losses, unigram, strict=True)
+    course = smoothed([loss - known for loss, known in pairs if loss is not None])
+    return next((t for t, s in enumerate(course) if s < -MARGIN), None)
+
+
+def overdue_at(left: Sequence[int | None]) -> int:
+    """Return the step by which all but a share `LATE` of sound runs had left the unigram model."""
+    steps = sorted(step for step in left if step is not None)
+    return steps[math.ceil((1 - LATE) * len(steps)) - 1]
+
+
+def outcome(losses: Losses, unigram: Sequence[float], overdue: int = 0) -> Outcome:
     """Return how a run ended, from its losses and those of a unigram model on the same batches.
 
     None is a loss that is not finite. What both share, easy and hard batches, is taken away.
@@ -67,7 +88,7 @@ def outcome(losses: Sequence[float | None], unigram: Sequence[float]) -> Outcome
     near = [t for t, s in enumerate(course) if s <= min(course) + LEVEL]
     if exploded or course[-1] > min(course) + LEVEL:
         return Outcome(kind="broke", onset=near[-1] + 1)
-    return Outcome(kind="stalled", onset=near[0])
+    return Outcome(kind="stalled", onset=max(near[0], overdue))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,10 +98,14 @@ class Course:
     steps: Sequence[int]
     values: Sequence[float]  # infinite where a reading was not finite
 
+    @cached_property
+    def _so_far(self) -> list[float]:
+        return list(itertools.accumulate(self.values, max))
+
     def largest(self, until: int | None = None) -> float:
         """Return the largest value, up to a step if one is given."""
         end = len(self.steps) if until is None else bisect.bisect_right(self.steps, until)
-        return max(self.values[:end], default=-math.inf)
+        return self._so_far[end - 1] if end else -math.inf
 
     def first_above(self, threshold: float) -> int | None:
         """Return the step of the first warning."""
@@ -112,8 +137,7 @@ class Judged:
     setting: int
     rate: float  # peak learning rate
     outcome: Outcome
-    in_time: float  # largest value up to the onset; ever, where the run went well
-    ever: float
+    course: Course
     warned: int | None  # step of the first warning
 
     @property
@@ -129,8 +153,7 @@ def judged(run: Mapping[str, Any], found: Outcome, course: Course, threshold: fl
         setting=run["setting"],
         rate=run["chosen"]["lr"],
         outcome=found,
-        in_time=course.largest(found.onset),
-        ever=course.largest(),
+        course=course,
         warned=course.first_above(threshold),
     )
 
@@ -139,30 +162,44 @@ Statistic = Callable[[Sequence[Judged]], float]
 
 
 def auroc_in_time(runs: Sequence[Judged]) -> float:
-    """Return the AUROC of largest values up to the onset."""
-    return auroc(
-        [r.in_time for r in runs if r.outcome.failed],
-        [r.in_time for r in runs if not r.outcome.failed],
-    )
+    """Return the AUROC of largest values up to the failed run's onset, in both runs of a pair."""
+    well = [r.course for r in runs if not r.outcome.failed]
+    failed = [r for r in runs if r.outcome.failed]
+    if not failed or not well:
+        return math.nan
+    shares = [
+        auroc([r.course.largest(r.outcome.onset)], [w.largest(r.outcome.onset) for w in well])
+        for r in failed
+    ]
+    return statistics.fmean(shares)
 
 
 def auroc_at_one_rate(runs: Sequence[Judged]) -> float:
     """Return the same over pairs of runs with one peak rate: what is known beyond the rate."""
     wins, pairs = 0.0, 0
     for rate in {r.rate for r in runs}:
-        failed = [r.in_time for r in runs if r.rate == rate and r.outcome.failed]
-        well = [r.in_time for r in runs if r.rate == rate and not r.outcome.failed]
-        if failed and well:
-            wins += auroc(failed, well) * len(failed) * len(well)
-            pairs += len(failed) * len(well)
+        same = [r for r in runs if r.rate == rate]
+        n_failed = sum(r.outcome.failed for r in same)
+        n_pairs = n_failed * (len(same) - n_failed)
+        if n_pairs:
+            wins += auroc_in_time(same) * n_pairs
+            pairs += n_pairs
     return wins / pairs if pairs else math.nan
+
+
+def auroc_strict(runs: Sequence[Judged]) -> float:
+    """Return the AUROC of largest values up to the onset against largest values ever."""
+    return auroc(
+        [r.course.largest(r.outcome.onset) for r in runs if r.outcome.failed],
+        [r.course.largest() for r in runs if not r.outcome.failed],
+    )
 
 
 def auroc_ever(runs: Sequence[Judged]) -> float:
     """Return the AUROC of largest values over whole runs: whether it tells failure at all."""
     return auroc(
-        [r.ever for r in runs if r.outcome.failed],
-        [r.ever for r in runs if not r.outcome.failed],
+        [r.course.largest() for r in runs if r.outcome.failed],
+        [r.course.largest() for r in runs if not r.outcome.failed],
     )
 
 
@@ -208,6 +245,7 @@ def summary(runs: Sequence[Judged]) -> dict[str, Any]:
     parts: dict[str, Statistic] = {
         "auroc": auroc_in_time,
         "auroc_at_one_rate": auroc_at_one_rate,
+        "auroc_strict": auroc_strict,
         "auroc_ever": auroc_ever,
         "ahead": median_ahead,
         "in_time": share_in_time,

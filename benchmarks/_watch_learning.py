@@ -11,28 +11,32 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from _watch_courses import BASELINES, CHANGES, SLOW, courses
+from _watch_courses import BASELINES, CHANGES, SLOW, courses, courses_of_steps
 from _watch_judging import (
     Course,
     Judged,
     Outcome,
     auroc_in_time,
     judged,
+    left_at,
     outcome,
+    overdue_at,
     plain,
     share_in_time,
     significant,
     summary,
     threshold_at,
 )
-from _watch_risk import Risk, learn_risk
+from _watch_risk import CHEAP, WATCH, Risk, learn_risk
 
 Run = Mapping[str, Any]
 # Readings that speak of each kind of failure; which one stands for it is chosen on the first half.
-FREEZING = ("freezing", "score_bound", "-entropy_floor", "sharpness", "sharpness_mean")
+# The entropy floor falls with the score bound, and underflows where that is large: not among them.
+FREEZING = ("freezing", "score_bound", "sharpness", "sharpness_mean")
 COLLAPSE = ("cosine", "cosine_mean", "cosine_last", "-log_spread", "-effective_rank")
 ANY = "freezing or collapse"  # either of the two, each in units of its own threshold
-RISK = "risk"  # all readings in one sum
+RISK, CHEAP_RISK = "risk", "risk of loss and gradient"  # numbers joined in one sum
+RISKS = {RISK: WATCH, CHEAP_RISK: CHEAP}
 BY_HAND = "by hand"  # the alarms of `Watch` at thresholds from theory, before this experiment
 HAND = {"freezing held 2": 1.0, "cosine held 2": 0.98}
 
@@ -42,40 +46,51 @@ def half(runs: Sequence[Run], name: str) -> list[Run]:
     return [run for run in runs if run["half"] == name]
 
 
-def outcomes(runs: Sequence[Run]) -> list[Outcome]:
+def outcomes(runs: Sequence[Run], overdue: int) -> list[Outcome]:
     """Return how each run ended."""
-    return [outcome(run["losses"], run["unigram"]) for run in runs]
+    return [outcome(run["losses"], run["unigram"], overdue) for run in runs]
+
+
+def learn_overdue(runs: Sequence[Run]) -> int:
+    """Return the step at which a run that has learned nothing is overdue."""
+    sound = [run for run, o in zip(runs, outcomes(runs, 0), strict=True) if not o.failed]
+    return overdue_at([left_at(run["losses"], run["unigram"]) for run in sound])
 
 
 def learn(runs: Sequence[Run]) -> dict[str, Any]:
     """Return what is frozen: thresholds of all detectors, the chosen ones, and the risk."""
     chosen_runs = half(runs, "learn")
-    found = outcomes(chosen_runs)
-    risk = learn_risk(chosen_runs, found)
-    every = [_all_courses(run, risk) for run in chosen_runs]
+    overdue = learn_overdue(chosen_runs)
+    found = outcomes(chosen_runs, overdue)
+    risks = {name: learn_risk(chosen_runs, found, of) for name, of in RISKS.items()}
+    every = [_all_courses(run, risks) for run in chosen_runs]
     rows = {name: learned_row(name, chosen_runs, found, every) for name in every[0]}
     families = {"freezing": FREEZING, "collapse": COLLAPSE}
     chosen = {
         kind: _best(rows, [f + c for f in names for c in CHANGES])
         for kind, names in families.items()
     }
-    rows[BY_HAND]["threshold"] = 1.0 - 1e-9  # from theory, not learned: at the limits or above
-    others = (*BASELINES, RISK, BY_HAND)
+    others = (*BASELINES, *RISKS, BY_HAND, *courses_of_steps(chosen_runs[0]))
     slow = tuple(name + change for name in SLOW for change in CHANGES)
     chosen["reading"] = _best(rows, [n for n in rows if n not in (*others, *slow)])
-    frozen = {"chosen": chosen, "detectors": rows, "risk": asdict(risk)}
+    frozen = {
+        "overdue": overdue,
+        "chosen": chosen,
+        "detectors": rows,
+        "risks": {n: asdict(r) for n, r in risks.items()},
+    }
     for each in every:
         each[ANY] = either(each, frozen)
     rows[ANY] = learned_row(ANY, chosen_runs, found, every)
     return {"runs": dict(Counter(o.kind for o in found)), **frozen}
 
 
-def _all_courses(run: Run, risk: Risk) -> dict[str, Course]:
+def _all_courses(run: Run, risks: Mapping[str, Risk]) -> dict[str, Course]:
     """Return every detector's course but that of `ANY`, which needs thresholds."""
     found = courses(run)
     by_hand = [[v / limit for v in found[name].values] for name, limit in HAND.items()]
     found[BY_HAND] = Course(steps=run["at"], values=[max(v) for v in zip(*by_hand, strict=True)])
-    return found | {RISK: risk.course(run)}
+    return found | {name: risk.course(run) for name, risk in risks.items()}
 
 
 def learned_row(
@@ -83,10 +98,11 @@ def learned_row(
 ) -> dict[str, Any]:
     """Return threshold and AUROC of a detector on the runs it is learned on."""
     largest = [each[name].largest() for each, o in zip(every, found, strict=True) if not o.failed]
-    threshold = threshold_at(largest)
+    # At the limits or above: those by hand are from theory, and nothing is learned.
+    threshold = 1.0 - 1e-9 if name == BY_HAND else threshold_at(largest)
     seen = [judged(r, o, e[name], threshold) for r, o, e in zip(runs, found, every, strict=True)]
     return {
-        "threshold": significant(threshold),
+        "threshold": threshold if name == BY_HAND else significant(threshold),
         "centre": significant(statistics.median(largest)),
         "auroc": plain(auroc_in_time(seen)),
         "in_time": plain(share_in_time(seen)),
@@ -94,9 +110,9 @@ def learned_row(
 
 
 def _best(rows: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> str:
-    """Return the detector that warned of most failed runs in time; ties: the larger AUROC."""
+    """Return the detector with the largest AUROC; ties: the one that warned of more in time."""
     usable = [name for name in names if name in rows and rows[name]["threshold"] is not None]
-    return max(usable, key=lambda name: (rows[name]["in_time"], rows[name]["auroc"]))
+    return max(usable, key=lambda name: (rows[name]["auroc"], rows[name]["in_time"]))
 
 
 def either(each: Mapping[str, Course], frozen: Mapping[str, Any]) -> Course:
@@ -112,10 +128,10 @@ def either(each: Mapping[str, Course], frozen: Mapping[str, Any]) -> Course:
 
 def seen_by(runs: Sequence[Run], frozen: Mapping[str, Any]) -> dict[str, list[Judged]]:
     """Return every run as every detector saw it, with frozen thresholds."""
-    risk = Risk(**{k: tuple(v) if isinstance(v, list) else v for k, v in frozen["risk"].items()})
+    risks = {name: Risk(**stored) for name, stored in frozen["risks"].items()}
     table: dict[str, list[Judged]] = {}
-    for run, found in zip(runs, outcomes(runs), strict=True):
-        each = _all_courses(run, risk)
+    for run, found in zip(runs, outcomes(runs, frozen["overdue"]), strict=True):
+        each = _all_courses(run, risks)
         each[ANY] = either(each, frozen)
         for name, row in frozen["detectors"].items():
             table.setdefault(name, []).append(judged(run, found, each[name], row["threshold"]))
@@ -124,7 +140,7 @@ def seen_by(runs: Sequence[Run], frozen: Mapping[str, Any]) -> dict[str, list[Ju
 
 def shown(frozen: Mapping[str, Any]) -> list[str]:
     """Return the detectors of the table: all baselines, and what stands for `Watch`."""
-    return [*BASELINES, BY_HAND, *dict.fromkeys(frozen["chosen"].values()), ANY, RISK]
+    return [*BASELINES, CHEAP_RISK, BY_HAND, *dict.fromkeys(frozen["chosen"].values()), ANY, RISK]
 
 
 def judge(runs: Sequence[Run], frozen: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,7 +172,7 @@ def _row(seen: Sequence[Judged]) -> dict[str, Any]:
 
 
 def _kinds(runs: Sequence[Run]) -> dict[str, int]:
-    return dict(Counter(o.kind for o in outcomes(runs)))
+    return dict(Counter(o.kind for o in outcomes(runs, 0)))
 
 
 def _told_apart(table: Mapping[str, Sequence[Judged]], frozen: Mapping[str, Any]) -> dict[str, Any]:

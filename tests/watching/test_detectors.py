@@ -61,9 +61,8 @@ def test_a_threshold_lets_at_most_a_share_pass_and_is_the_least_that_does(judgin
 def seen(judging, warned, onset, *, setting=0, value=1.0):
     kind = "well" if onset is None else "broke"
     found = judging.Outcome(kind=kind, onset=onset)
-    return judging.Judged(
-        setting=setting, rate=0.1, outcome=found, in_time=value, ever=value, warned=warned
-    )
+    course = judging.Course(steps=[5], values=[value])
+    return judging.Judged(setting=setting, rate=0.1, outcome=found, course=course, warned=warned)
 
 
 def test_warning_times_count_silence_as_never(judging):
@@ -106,6 +105,24 @@ def test_a_run_that_never_learned_more_stalled_where_it_got_there(judging):
     losses = [4.3 - 0.05 * t for t in range(20)] + [3.3] * 80
     found = judging.outcome(losses, [3.3] * len(losses))
     assert (found.kind, found.onset) == ("stalled", 24)  # mean of ten: 3.405 at 23, 3.375 at 24
+    late = judging.outcome(losses, [3.3] * len(losses), overdue=50)
+    assert (late.kind, late.onset) == ("stalled", 50)  # but all pass there: it is told by its delay
+
+
+def test_a_run_is_overdue_when_nearly_all_sound_ones_have_left(judging):
+    assert judging.overdue_at([*range(1, 101), None]) == 95
+    falling = [3.4 - 0.01 * t for t in range(60)]
+    left = judging.left_at(falling, [3.3] * 60)
+    assert judging.smoothed(falling)[left] < 3.25 <= judging.smoothed(falling)[left - 1]
+
+
+def test_an_auroc_in_time_compares_both_runs_up_to_one_step(judging):
+    slow = judging.Course(steps=[0, 50, 90], values=[0.0, 1.0, 9.0])  # large only after the onset
+    early = judging.Course(steps=[0, 50, 90], values=[0.0, 2.0, 2.0])
+    failed = replace(seen(judging, None, 60), course=early)
+    well = replace(seen(judging, None, None), course=slow)
+    assert judging.auroc_in_time([failed, well]) == 1.0
+    assert judging.auroc_strict([failed, well]) == 0.0
 
 
 def test_a_run_below_the_unigram_line_went_well_and_one_at_it_did_not(judging):
