@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from orbitlens.tracing.options import TraceOptions
     from orbitlens.tracing.trace_result import Trace
     from orbitlens.watching.api import Watch
+    from orbitlens.watching.looking import watched
+    from orbitlens.watching.watched_run import WatchedRun
 
 __version__ = "0.1.0"
 
@@ -72,6 +74,7 @@ _HOMES = {
     "TraceOptions": "tracing.options",
     "UnknownFamilyError": "errors",
     "Watch": "watching.api",
+    "WatchedRun": "watching.watched_run",
     "assert_equivariant": "order.defect",
     "assert_invariant": "order.defect",
     "audit": "order.api",
@@ -82,6 +85,7 @@ _HOMES = {
     "scan": "scanning.api",
     "simulate": "flows.simulation",
     "trace": "tracing.api",
+    "watched": "watching.looking",
 }
 
 __all__ = [
@@ -108,6 +112,7 @@ __all__ = [
     "TraceOptions",
     "UnknownFamilyError",
     "Watch",
+    "WatchedRun",
     "assert_equivariant",
     "assert_invariant",
     "audit",
@@ -118,6 +123,7 @@ __all__ = [
     "scan",
     "simulate",
     "trace",
+    "watched",
 ]
 
 

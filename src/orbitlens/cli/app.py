@@ -24,6 +24,7 @@ from orbitlens.cli import (
     scan,
     trace,
     verify,
+    watch,
     zoo,
 )
 from orbitlens.errors import OrbitlensError
@@ -54,6 +55,7 @@ _COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "phase": (flow.phase, "A map of regimes over two parameters of the flow."),
     "train": (lab.train, "Train a small model on a task and judge it on new examples."),
     "sweep": (lab.sweep, "Train many models that differ in settings, and compare them."),
+    "watch": (watch.command, "How near a training run is to freezing or collapsing, and where."),
     "verify": (verify.command, "Try to break every certificate; print a ledger."),
     "families": (families.command, "The families of models that can be read."),
 }

@@ -58,6 +58,9 @@ def train(
     tracker: Annotated[
         str | None, typer.Option(metavar="NAME", help="Log to tensorboard or mlflow as well.")
     ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Write readings for `orbitlens watch` beside the model.")
+    ] = False,
     json_file: JsonOption = None,
 ) -> None:
     """Train a small model on a task and judge it on examples it has not seen."""
@@ -71,11 +74,17 @@ def train(
         "file": None if file is None else str(file),
     }
     chosen = {name: value for name, value in given.items() if value is not None}
-    _train({"task": task} | switches | chosen | _settings(settings), seeds, out, tracker, json_file)
+    everything = {"task": task} | switches | chosen | _settings(settings)
+    _train(everything, seeds, out, tracker, json_file, watch)
 
 
 def _train(
-    settings: dict[str, Any], seeds: int, out: Path, tracker: str | None, json_file: Path | None
+    settings: dict[str, Any],
+    seeds: int,
+    out: Path,
+    tracker: str | None,
+    json_file: Path | None,
+    watch: bool,
 ) -> None:
     _needs_lab()
     from orbitlens.lab.recipe import check_run
@@ -92,7 +101,8 @@ def _train(
     results = []
     for number, config in enumerate(configs):
         with _training_bar(f"seed {number}") as report:
-            results.append(run(config, out, progress=report, tracker=tracker))  # type: ignore[arg-type]
+            done = run(config, out, progress=report, tracker=tracker, watch=watch)  # type: ignore[arg-type]
+            results.append(done)
     if _is_main_process():
         _show_runs(settings, results, out, json_file)
 
@@ -119,7 +129,10 @@ def _show_runs(
         for part in runs_view([row], ceiling):
             console.print(part)
         for result in results:
-            console.print(_dim(f"model in {out / run_hash(result.config) / 'model'}"))
+            place = out / run_hash(result.config)
+            console.print(_dim(f"model in {place / 'model'}"))
+            if (place / "watch.jsonl").exists():
+                console.print(_dim(f"readings: orbitlens watch {place}"))
         if json_file is not None:
             console.print(_dim(f"JSON written to {json_file}"))
 

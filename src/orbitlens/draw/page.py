@@ -46,7 +46,13 @@ def asset(name: str) -> str:
 
 
 def whole_page(
-    title: str, body: str, *, data: Mapping[str, object], styles: Sequence[str], script: str
+    title: str,
+    body: str,
+    *,
+    data: Mapping[str, object],
+    styles: Sequence[str],
+    script: str,
+    reload_after: int | None = None,
 ) -> str:
     """Return a page.
 
@@ -56,6 +62,7 @@ def whole_page(
         data: what scripts read, each by the id of its element.
         styles: paths of style sheets inside the package, after the theme.
         script: path of the module inside the package that the page runs.
+        reload_after: seconds after which a browser reads the file anew; None: never.
     """
     body, own = lifted_styles(body)
     sheets = "".join(asset(name) for name in ("draw/assets/theme.css", *styles)) + own
@@ -65,9 +72,11 @@ def whole_page(
         f'<script type="application/json" id="{esc(name)}">{script_json(value)}</script>'
         for name, value in data.items()
     )
+    again = "" if reload_after is None else f'<meta http-equiv="refresh" content="{reload_after}">'
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"{again}"
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         f'<title>{esc(title)}</title><link rel="icon" href="data:,"><style>{sheets}</style></head>'
         f'<body>{body}{inside}<script type="module">{program}</script>'

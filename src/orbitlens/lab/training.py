@@ -50,8 +50,10 @@ from orbitlens.lab.tasks.language import TextTask
 from orbitlens.lab.tokenizer import character_tokenizer
 from orbitlens.results.codec import decode
 from orbitlens.running.loading import threads_for
+from orbitlens.watching.api import Watch
 
 LARGEST_RESULT = 16_000_000  # bytes of a run's result
+WATCH_EVERY = 25  # steps
 LOG_EVERY = 50  # steps; also how often losses are checked
 STATE_EVERY = 5.0  # seconds
 SHOW_EVERY = 0.2  # seconds
@@ -78,8 +80,11 @@ def train(
     *,
     progress: Progress | None = None,
     tracker: Tracker | None = None,
+    watch: bool = False,
 ) -> RunResult:
     """Train, judge and write one run; one that is done already is read, not repeated.
+
+    With `watch` readings of the model go into the run's folder; they change no bit of the run.
 
     Raises:
         InputError: the task, a switch or a size does not fit.
@@ -94,7 +99,7 @@ def train(
     with owned(path) if accelerator.is_main_process else nullcontext():
         # Another process may have ended it while this one waited for the folder.
         done = finished(path) if accelerator.num_processes == 1 else None
-        return done or _trained(_Run(config, path, accelerator), progress)
+        return done or _trained(_Run(config, path, accelerator, watch=watch), progress)
 
 
 def _trained(run: "_Run", progress: Progress | None) -> RunResult:
@@ -136,7 +141,15 @@ def read_result(path: Path) -> RunResult | None:
 class _Run:
     """One run in this process: model, optimizer, and where it stands."""
 
-    def __init__(self, config: RunConfig, path: Path, accelerator: Any) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        config: RunConfig,
+        path: Path,
+        accelerator: Any,  # noqa: ANN401
+        *,
+        watch: bool = False,
+    ) -> None:
+        self.watch = Watch(every=WATCH_EVERY, path=path) if watch else None
         self.config, self.path, self.task = config, path, task_of(config)
         self.accelerator, self.is_main = accelerator, accelerator.is_main_process
         self.rank, self.world = accelerator.process_index, accelerator.num_processes
@@ -180,6 +193,7 @@ class _Run:
         saved = shown = started
         while self.step < self.config.steps:
             now = self._timed_step()
+            self._watch()
             if self.step % LOG_EVERY == 0 or self.step == self.config.steps:
                 self._log()
             elif progress is not None and now - shown > SHOW_EVERY:
@@ -188,6 +202,13 @@ class _Run:
             if now - saved > STATE_EVERY and self.step < self.config.steps:
                 saved = now
                 self._save()
+
+    def _watch(self) -> None:
+        """Read the model where a reading is due; the batch is that of the step that was taken."""
+        if self.watch is None or not self.watch.is_due(self.step):
+            return
+        batch = training_batch(self.config, self.task, self.step - 1).inputs
+        self.watch(self.core, self.step, batch, self.losses[-1])
 
     def _tick(self, rate: float) -> Tick:
         loss = self.losses[-1].item()

@@ -1,9 +1,8 @@
 """What weights alone say of every head of a layer: sizes, bounds, and how near attention freezes.
 
-Enters: an `AttentionLayer` and what is known of its tokens. Leaves: `LayerGrams`, a few r x r
-matrices a head, and from those of all layers together the numbers of `QUANTITIES`. Nothing of size
-d x d or tokens x tokens is formed, so that fused attention is no obstacle. Products are in float32,
-spectra in float64.
+Enters: an `AttentionLayer` and what is known of its tokens. Leaves: the numbers of `QUANTITIES`, by
+way of a few r x r matrices a head. Nothing of size d x d or tokens x tokens is formed, so that
+fused attention is no obstacle. Products are in float32, spectra in float64.
 
     norm_q ... norm_o       |W_Q|_F, ..., |W_O|_F, the gain of the norm in front folded in
     top_q ... top_o         their largest singular values
@@ -17,8 +16,8 @@ spectra in float64.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -62,7 +61,7 @@ class Context:
 class LayerGrams:
     """What is kept of a layer: Gram matrices of factors, and numbers that need no spectrum."""
 
-    layer: AttentionLayer  # without its weights
+    layer: AttentionLayer
     context: Context
     grams: Mapping[str, Matrices]  # by GRAMS; float64
     inner: PerHead  # <V, W>
@@ -72,8 +71,8 @@ class LayerGrams:
     spread: PerHead | None  # standard deviation of scores on measured tokens
 
 
-def layer_grams(layer: AttentionLayer, context: Context) -> LayerGrams:
-    """Return what readings need of a layer; its weights may be dropped after that."""
+def _layer_grams(layer: AttentionLayer, context: Context) -> LayerGrams:
+    """Return what readings need of a layer; copies of its weights are dropped here."""
     factors = factors_of(layer)
     tall = {
         "q": factors.w_q,
@@ -87,7 +86,7 @@ def layer_grams(layer: AttentionLayer, context: Context) -> LayerGrams:
     out_left, value_right = factors.w_o @ factors.left, factors.w_v.mT @ factors.right
     shifted = torch.einsum("hr,hrs,hs->h", *_around(factors.shift, grams["right"]))
     return LayerGrams(
-        layer=_outline(layer),
+        layer=layer,
         context=context,
         grams=grams,
         inner=(out_left.double() * value_right.double()).sum(dim=(1, 2)),
@@ -96,15 +95,6 @@ def layer_grams(layer: AttentionLayer, context: Context) -> LayerGrams:
         bias_k=factors.b_k.double().norm(dim=1),
         spread=None if context.tokens is None else _measured_spread(factors, context.tokens),
     )
-
-
-def _outline(layer: AttentionLayer) -> AttentionLayer:
-    """Return a layer without the memory of its weights: shapes, settings, gains."""
-    empty = {
-        name: getattr(layer, name).new_zeros(1, 1).expand(getattr(layer, name).shape)
-        for name in ("w_q", "w_k", "w_v", "w_o")
-    }
-    return replace(layer, **empty, q_down=None, kv_down=None, k_shared=None)
 
 
 def _around(rows: Tensor, matrices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -121,30 +111,24 @@ def _measured_spread(factors: LayerFactors, tokens: Sample) -> PerHead:
     return variance.sqrt() * _stretch(factors.layer, tokens.shape[0])
 
 
-def head_numbers(layers: Sequence[LayerGrams]) -> list[dict[str, PerHead]]:
-    """Return the numbers of `QUANTITIES` of each layer; equal shapes share their spectra's call."""
-    found: list[dict[str, PerHead]] = [{} for _ in layers]
-    widths = sorted({layer.grams["q"].shape[-1] for layer in layers})
-    for width in widths:
-        chosen = [k for k, layer in enumerate(layers) if layer.grams["q"].shape[-1] == width]
-        spectra = _spectra([layers[k] for k in chosen])
-        for k, tops in zip(chosen, spectra, strict=True):
-            found[k] = _numbers(layers[k], tops)
+def head_numbers(layer: AttentionLayer, context: Context) -> dict[str, PerHead]:
+    """Return the numbers of `QUANTITIES` of every head of a layer, on the CPU."""
+    grams = _layer_grams(layer, context)
+    return {name: value.cpu() for name, value in _numbers(grams, _largest_values(grams)).items()}
+
+
+def _largest_values(layer: "LayerGrams") -> dict[str, PerHead]:
+    """Return the largest singular values of the factors and of W and V."""
+    grams = layer.grams
+    found = {name: _largest(grams[name]) for name in FACTORS}
+    right, value = _root(grams["right"]), _root(grams["v"])
+    found["score"] = _largest(right.mT @ grams["left"] @ right)
+    found["value"] = _largest(value.mT @ grams["o"] @ value)
     return found
 
 
-def _spectra(layers: Sequence[LayerGrams]) -> list[dict[str, PerHead]]:
-    """Return the largest singular values of the factors and of W and V, a layer after another."""
-    sizes = [layer.grams["q"].shape[0] for layer in layers]
-    joined = {name: torch.cat([layer.grams[name] for layer in layers]) for name in GRAMS}
-    roots = {name: _root(joined[name]) for name in ("right", "v")}
-    squares = {name: joined[name] for name in FACTORS}
-    squares["score"] = roots["right"].mT @ joined["left"] @ roots["right"]
-    squares["value"] = roots["v"].mT @ joined["o"] @ roots["v"]
-    values = torch.linalg.eigvalsh(torch.cat(list(squares.values())))[:, -1]
-    tops = dict(zip(squares, values.clamp(min=0).sqrt().chunk(len(squares)), strict=True))
-    parts = {name: top.split(sizes) for name, top in tops.items()}
-    return [{name: part[k] for name, part in parts.items()} for k in range(len(layers))]
+def _largest(squares: Matrices) -> PerHead:
+    return torch.linalg.eigvalsh(squares)[:, -1].clamp(min=0).sqrt()
 
 
 def _root(grams: Matrices) -> Matrices:

@@ -22,6 +22,11 @@ LARGEST_RECORD = 2_000_000_000  # bytes
 DIGITS = 6
 
 
+def record_file(path: Path) -> Path:
+    """Return the file of a record: `path`, or the one of the usual name in that folder."""
+    return path if path.suffix == ".jsonl" else path / RECORD
+
+
 class Recorder:
     """Appends readings to a file."""
 

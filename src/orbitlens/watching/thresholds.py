@@ -14,7 +14,8 @@ class Thresholds:
     freezing: float = 1.0  # score spread over sqrt(2 ln n): where the softmax freezes (T7)
     sharpness: float = 0.9  # mean sum of squared attention weights, measured on tokens
     collapse: float = 0.98  # mean cosine between tokens
-    dead_head: float = 1e-4  # what a head writes, over the length of the stream
+    dead_head: float = 1e-3  # what a head writes, over the length of the stream
+    dead_share: float = 0.1  # and over the most it wrote in any reading before
     massive: float = 10.0  # length of a token over the median of its context
     idle_layer: float = 1e-3  # change of the stream by a layer, over its length
     horizon: float = 500.0  # steps ahead for which a threshold's crossing is told

@@ -38,6 +38,7 @@ class CloudNumbers:
 class LayerSums:
     """What is kept of one layer's tokens."""
 
+    n_tokens: int  # of the longest context
     before: CloudNumbers
     after: CloudNumbers
     massive: float
@@ -67,6 +68,7 @@ def layer_sums(stack: Stack, layer: int, states: LayerStates, real: Real | None)
     size = before.norm()
     z = mixed.unflatten(-1, (stack.layers[layer].n_heads, -1)).transpose(0, 1)
     return LayerSums(
+        n_tokens=max(x.shape[1] for x in blocks[0]),
         before=_cloud(stack, blocks[0]),
         after=_cloud(stack, blocks[1]),
         massive=ratios[largest].max().item(),

@@ -7,6 +7,8 @@ order of `WatchHeader.layers`.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from orbitlens.watching.alarm import Alarm, Forecast
+
 ByLayer = tuple[float, ...]
 ByHead = tuple[ByLayer, ...]
 
@@ -65,4 +67,25 @@ class WatchReading:
     growth: Mapping[str, ByHead]  # d ln(quantity) / d step over the newest readings
     tokens: TokenReading | None = None
     broken: tuple[int, ...] = ()  # layers whose weights are NaN, infinite or beyond all bounds
-    notes: tuple[str, ...] = ()
+    overflowed: tuple[int, ...] = ()  # layers behind which tokens are NaN or infinite
+    alarms: tuple[Alarm, ...] = ()  # that are on
+    expected: tuple[Forecast, ...] = ()  # heads that freeze soonest, if they go on as they do
+    stop: bool = False  # whether an alarm that training is to stop on is on
+    notes: tuple[str, ...] = ()  # what could not be read or written
+
+    @property
+    def new_alarms(self) -> tuple[Alarm, ...]:
+        """The alarms that this reading raised."""
+        return tuple(alarm for alarm in self.alarms if alarm.raised == self.step)
+
+    def summary(self) -> str:
+        """Return the reading in sentences."""
+        loss = "" if self.loss is None else f", loss {self.loss:.3f}"
+        said = [f"Step {self.step}{loss}: {len(self.alarms) or 'no'} alarms."]
+        said += [f"{str(alarm)[0].upper()}{str(alarm)[1:]}." for alarm in self.alarms[:3]]
+        if len(self.alarms) > 3:
+            said.append(f"{len(self.alarms) - 3} more.")
+        said += [
+            f"{one.place} freezes in about {one.steps:.0f} steps." for one in self.expected[:1]
+        ]
+        return " ".join([*said, *self.notes])

@@ -7,7 +7,8 @@ where weights are sharded all of them gather one layer after another, since that
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -41,10 +42,27 @@ INPUTS = (  # what a batch may hold that a run of a model needs; labels and the 
 
 
 class WatchedModule:
-    """A module that is watched, and where its layers are."""
+    """A module that is watched, or the files of one, and where its layers are."""
 
-    def __init__(self, module: Any) -> None:  # noqa: ANN401 - whatever a training loop has
+    def __init__(self, model: Model, *, is_sharded: bool = False) -> None:
         """Find the attention layers.
+
+        Raises:
+            CheckpointError: its heads cannot be read.
+        """
+        self.model, self.is_sharded = model, is_sharded
+        self.checkpoint = model.checkpoint
+        self.places: list[tuple[Stack, int]] = [
+            (stack, index)
+            for stack in self.checkpoint.architecture.stacks
+            for index in range(stack.n_layers)
+        ]
+        self.names: list[Place] = [(stack.name, index) for stack, index in self.places]
+        self._check()
+
+    @classmethod
+    def live(cls, module: Any) -> "WatchedModule":  # noqa: ANN401 - whatever a training loop has
+        """Return a module in training.
 
         Raises:
             InputError: this is no module that can be read.
@@ -57,24 +75,24 @@ class WatchedModule:
                 f"Watch was given a {type(module).__name__}; expected a live module of "
                 "transformers or of the lab."
             )
-        self.core = unwrapped(wrapped.module)
-        self.is_sharded = any(hasattr(p, "full_tensor") for p in self.core.parameters())
-        view = _gathering(wrapped.view) if self.is_sharded else wrapped.view
-        self.checkpoint = checkpoint_of_module(wrapped.module, view=view, in_place=True)
-        self.model = Model(self.checkpoint, module=self.core)
-        self.places: list[tuple[Stack, int]] = [
-            (stack, index)
-            for stack in self.checkpoint.architecture.stacks
-            for index in range(stack.n_layers)
-        ]
-        self._check()
+        core = readable(wrapped.module)
+        is_sharded = any(hasattr(p, "full_tensor") for p in core.parameters())
+        view = _gathering(wrapped.view) if is_sharded else wrapped.view
+        checkpoint = checkpoint_of_module(core, view=view, in_place=True)
+        return cls(Model(checkpoint, module=core), is_sharded=is_sharded)
 
     def _check(self) -> None:
         """Meet now what would go wrong at the first reading, and at the first with tokens."""
         for stack in self.checkpoint.architecture.stacks:
-            layer_modules(self.core, self.checkpoint, stack)
+            if self.model.is_live:
+                layer_modules(self.core, self.checkpoint, stack)
             if stack.refusal is not None:
                 load_layer(self.checkpoint, 0, stack=stack.name)  # says why
+
+    @property
+    def core(self) -> Any:  # noqa: ANN401 - a model of transformers
+        """The module that runs; that of files is built when first asked for."""
+        return self.model.module
 
     @property
     def layers(self) -> tuple[WatchedLayer, ...]:
@@ -91,12 +109,12 @@ class WatchedModule:
     @property
     def usual_tokens(self) -> int:
         """How many tokens a context has, by the config."""
-        return n_positions(self.core.config) or DEFAULT_TOKENS
+        return n_positions(SimpleNamespace(**self.checkpoint.config)) or DEFAULT_TOKENS
 
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return next(self.core.parameters()).device
+        return next(self.core.parameters()).device if self.model.is_live else torch.device("cpu")
 
     @contextmanager
     def reading(self) -> Iterator[Callable[[Stack, int], AttentionLayer]]:
@@ -105,27 +123,29 @@ class WatchedModule:
         It raises NotFiniteError where weights are NaN or infinite.
         """
         source, device = self.checkpoint.source, self.device
-        assert isinstance(source, LiveSource)  # made in __init__
-        with torch.no_grad(), source.held():
+        held = source.held() if isinstance(source, LiveSource) else nullcontext()
+        with torch.no_grad(), held:
             yield lambda stack, index: load_layer(
                 self.checkpoint, index, stack=stack.name, device=device
             )
 
-    def run(self, batch: Any, *, measured: bool) -> dict[Place, LayerSums]:  # noqa: ANN401
+    def run(self, batch: Any, *, measured: bool) -> dict[Place, LayerSums | None]:  # noqa: ANN401
         """Run a small batch and return what every layer did; nothing where it is not measured.
 
-        Layers whose states are not finite are left out.
+        None stands for states that are not finite.
         """
         inputs = with_decoder_inputs(self.core, on_device(self.inputs_of(batch), self.device))
         alone = len(self.checkpoint.architecture.stacks) == 1
         real = inputs.get("attention_mask")
         kept = None if real is None or real.ndim != 2 else real.bool()
-        found: dict[Place, LayerSums] = {}
+        found: dict[Place, LayerSums | None] = {}
 
         def sink(stack: Stack, layer: int, states: LayerStates) -> None:
-            if measured and bool(states.after.isfinite().all()):
+            if measured:
                 mask = kept if alone or stack.name == "encoder" else None
-                found[stack.name, layer] = layer_sums(stack, layer, states, mask)
+                finite = bool(states.after.isfinite().all())
+                sums = layer_sums(stack, layer, states, mask) if finite else None
+                found[stack.name, layer] = sums
 
         with self._unnoticed() as core, capturing(core, self.checkpoint, sink):
             core(**inputs)
@@ -164,12 +184,39 @@ class WatchedModule:
         return {name: batch[name] for name in INPUTS if isinstance(batch.get(name), Tensor)}
 
 
+def readable(module: nn.Module) -> Any:  # noqa: ANN401 - a model of transformers
+    """Return the model inside wrappers: itself, or the only outermost part that has a config."""
+    core = unwrapped(module)
+    if _has_config(core):
+        return core
+    found: list[tuple[str, nn.Module]] = []
+    for name, part in core.named_modules():
+        if _has_config(part) and not any(name.startswith(f"{outer}.") for outer, _ in found):
+            found.append((name, part))
+    return found[0][1] if len(found) == 1 else core  # which is then refused
+
+
+def _has_config(module: nn.Module) -> bool:
+    return hasattr(getattr(module, "config", None), "to_json_string")
+
+
 def is_first_process() -> bool:
     """Say whether this process is the one that measures and writes."""
     from torch import distributed
 
     ready = distributed.is_available() and distributed.is_initialized()
     return not ready or distributed.get_rank() == 0
+
+
+def agreed(said: bool) -> bool:
+    """Return in every process what the first one says; all of them must ask."""
+    from torch import distributed
+
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return said
+    told = [said]
+    distributed.broadcast_object_list(told, src=0)
+    return told[0]
 
 
 def _gathering(view: WeightView | None) -> WeightView:
