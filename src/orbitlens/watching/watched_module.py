@@ -75,6 +75,7 @@ class WatchedModule:
                 f"Watch was given a {type(module).__name__}; expected a live module of "
                 "transformers or of the lab."
             )
+        _refuse_flat_shards(wrapped.module)
         core = readable(wrapped.module)
         is_sharded = any(hasattr(p, "full_tensor") for p in core.parameters())
         view = _gathering(wrapped.view) if is_sharded else wrapped.view
@@ -206,6 +207,20 @@ def is_first_process() -> bool:
 
     ready = distributed.is_available() and distributed.is_initialized()
     return not ready or distributed.get_rank() == 0
+
+
+def _refuse_flat_shards(module: nn.Module) -> None:
+    """Refuse shards that are not tensors of their own: gathering them here would stall the run.
+
+    Raises:
+        InputError: the module is sharded by version 1 of FSDP.
+    """
+    if any(type(part).__name__ == "FullyShardedDataParallel" for part in module.modules()):
+        raise InputError(
+            "this module is sharded by FSDP's first version (FullyShardedDataParallel), whose "
+            "weights are pieces of one flat tensor. Watch reads its second version: fully_shard, "
+            "or fsdp_version: 2 in Accelerate."
+        )
 
 
 def agreed(said: bool) -> bool:
