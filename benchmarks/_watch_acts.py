@@ -103,21 +103,17 @@ def plant_all(text: str | None, frozen: Mapping[str, Any]) -> Iterator[dict[str,
             }
 
 
-def act_all(
-    text: str | None, runs: Sequence[Run], frozen: Mapping[str, Any], n_alarms: int
-) -> dict[str, Any]:
-    """Return what became of runs with an alarm, by what was done at the state before it."""
+def alarmed(runs: Sequence[Run], frozen: Mapping[str, Any]) -> list[tuple[Run, int]]:
+    """Return the runs of the judged half with an alarm, and the step of the alarm."""
     other = half(runs, "judge")
-    detector = ANY
-    warned = [seen.warned for seen in seen_by(other, frozen)[detector]]
-    with_alarm = [(run, step) for run, step in zip(other, warned, strict=True) if step][:n_alarms]
-    rows = [_acted(text, run, step) for run, step in with_alarm]
-    return {"detector": detector, "runs": rows}
+    seen = seen_by(other, frozen)[ANY]
+    return [(run, s.warned) for run, s in zip(other, seen, strict=True) if s.warned]
 
 
-def _acted(text: str | None, run: Run, step: int) -> dict[str, Any]:
+def act_on(text: str | None, run: Run, step: int) -> dict[str, Any]:
+    """Return what became of a run with an alarm, by what was done at the state before it."""
     config = run_config(run["chosen"], run["seed"], text)
-    _, states = train_logged(replace(config), keep_states=True, until=step)
+    _, states = train_logged(config, keep_states=True, until=step)
     state = states[-1]
     assert state.step < step
     ends = {}
@@ -126,7 +122,6 @@ def _acted(text: str | None, run: Run, step: int) -> dict[str, Any]:
             continue  # it has one already
         logged = go_on(config, state, arm).to_json()
         ends[arm] = outcome(logged["losses"], logged["unigram"]).kind
-    print(run["setting"], run["seed"], step, ends, flush=True)
     return {
         **{key: run[key] for key in ("setting", "seed", "chosen")},
         "alarm": step,

@@ -8,7 +8,7 @@ other half.
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from _watch_courses import BASELINES, CHANGES, SLOW, courses, courses_of_steps
@@ -26,6 +26,7 @@ from _watch_judging import (
     significant,
     summary,
     threshold_at,
+    values,
 )
 from _watch_risk import CHEAP, WATCH, Risk, learn_risk
 
@@ -39,6 +40,7 @@ RISK, CHEAP_RISK = "risk", "risk of loss and gradient"  # numbers joined in one 
 RISKS = {RISK: WATCH, CHEAP_RISK: CHEAP}
 BY_HAND = "by hand"  # the alarms of `Watch` at thresholds from theory, before this experiment
 HAND = {"freezing held 2": 1.0, "cosine held 2": 0.98}
+RULES = (*HAND, "-effective_rank held 2")  # what an alarm of two readings in a row could rest on
 
 
 def half(runs: Sequence[Run], name: str) -> list[Run]:
@@ -157,6 +159,7 @@ def judge(runs: Sequence[Run], frozen: Mapping[str, Any]) -> dict[str, Any]:
         "all readings": {
             name: plain(auroc_in_time(seen)) for name, seen in table.items() if name not in names
         },
+        "rules": rules(table, frozen),
         "first": _told_apart(table, frozen),
         "each": [_line(run, k, table, names) for k, run in enumerate(other)],
     }
@@ -167,8 +170,37 @@ def _row(seen: Sequence[Judged]) -> dict[str, Any]:
     by_kind = {}
     for kind in ("broke", "stalled"):
         part = [s for s in seen if s.outcome.kind in {kind, "well"}]
-        by_kind[kind] = summary(part)
-    return summary(seen) | {"by kind": by_kind}
+        by_kind[kind] = values(part)
+    return summary(seen) | {"by kind": by_kind, "at equal false alarms": at_equal(seen)}
+
+
+def at_equal(seen: Sequence[Judged]) -> dict[str, Any]:
+    """Return what a detector does at the threshold that 5 % of *these* sound runs exceed.
+
+    Not frozen: the threshold is chosen on the runs that are judged. It sets detectors side by side
+    whose frozen thresholds turned out to give different shares of false alarms.
+    """
+    largest = [s.course.largest() for s in seen if not s.outcome.failed]
+    threshold = threshold_at(largest)
+    again = [replace(s, warned=s.course.first_above(threshold)) for s in seen]
+    kept = values(again)
+    return {name: kept[name] for name in ("in_time", "ahead", "false_alarms")}
+
+
+def rules(
+    table: Mapping[str, Sequence[Judged]], frozen: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """Return what single alarms do, at thresholds by hand and at learned ones."""
+    found = {}
+    for name in RULES:
+        limits = {"learned": frozen["detectors"][name]["threshold"]}
+        limits |= {"by hand": HAND[name] - 1e-9} if name in HAND else {}
+        for origin, limit in limits.items():
+            again = [replace(s, warned=s.course.first_above(limit)) for s in table[name]]
+            kept = values(again)
+            parts = {key: kept[key] for key in ("in_time", "ahead", "false_alarms")}
+            found[f"{name}, {origin}"] = {"threshold": significant(limit), **parts}
+    return found
 
 
 def _kinds(runs: Sequence[Run]) -> dict[str, int]:

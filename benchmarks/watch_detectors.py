@@ -4,10 +4,10 @@
     python benchmarks/watch_detectors.py learn --runs RUNS.jsonl     # docs/watch-frozen.json
     python benchmarks/watch_detectors.py judge --runs RUNS.jsonl     # docs/watch-detectors.json
     python benchmarks/watch_detectors.py plant --text FILE --runs RUNS.jsonl
-    python benchmarks/watch_detectors.py act --text FILE --runs RUNS.jsonl
+    python benchmarks/watch_detectors.py act --text FILE --runs RUNS.jsonl --acts ACTS.jsonl
 
-`run` can be stopped and started again: a run that is in the file is not repeated. `learn` sees
-one half of the settings, `judge` and `act` the other.
+`run` and `act` can be stopped and started again: what is in their file is not repeated. `learn`
+sees one half of the settings, `judge` and `act` the other.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _watch_acts import act_all, plant_all
+from _watch_acts import act_on, alarmed, plant_all
 from _watch_learning import judge, learn
 from _watch_runs import SEEDS, half_of, run_config, settings, train_logged
 
@@ -57,9 +57,30 @@ def run_all(text: str | None, path: Path, n_settings: int) -> None:
                 continue
             logged, _ = train_logged(run_config(chosen, seed, text))
             line = {"setting": number, "seed": seed, "half": halves[number], "chosen": chosen}
-            with path.open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps(line | logged.to_json()) + "\n")
+            append(path, line | logged.to_json())
             print(f"{count + 1}/{n_settings} seed {seed}: {logged.losses[-1]:.2f}", flush=True)
+
+
+def act_all(
+    options: argparse.Namespace, runs: list[dict[str, Any]], frozen: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Act on the first alarms of the judged half, one line a run; what is in the file is kept."""
+    done = {(line["setting"], line["seed"]): line for line in read_runs(options.acts)}
+    rows = []
+    for run, step in alarmed(runs, frozen)[: options.alarms]:
+        key = run["setting"], run["seed"]
+        if key not in done:
+            done[key] = act_on(options.text, run, step)
+            append(options.acts, done[key])
+            print(*key, step, done[key]["ends"], flush=True)
+        rows.append(done[key])
+    return rows
+
+
+def append(path: Path, line: dict[str, Any]) -> None:
+    """Add a line of JSON."""
+    with path.open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps(line) + "\n")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -74,6 +95,7 @@ def parser() -> argparse.ArgumentParser:
         part.add_argument("--frozen", type=Path, default=FROZEN, help="what `learn` writes")
         part.add_argument("--out", type=Path, default=JUDGED, help="what the others write")
         part.add_argument("--alarms", type=int, default=24, help="that `act` acts on")
+        part.add_argument("--acts", type=Path, help="where `act` keeps a line of JSON a run")
     return whole
 
 
@@ -95,7 +117,7 @@ def main() -> None:
     elif options.part == "plant":
         found["planted"] = list(plant_all(options.text, frozen))
     else:
-        found["acts"] = act_all(options.text, runs, frozen, options.alarms)
+        found["acts"] = act_all(options, runs, frozen)
     write(options.out, found)
 
 

@@ -85,11 +85,33 @@ def by_kind() -> str:
     rows = []
     for name, row in _stored()["detectors"].items():
         parts = [row["by kind"][kind] for kind in KINDS[1:]]
-        cells = [_number(part["auroc"]["value"], 2) for part in parts]
-        cells += [_percent(part["in_time"]) for part in parts]
+        cells = [_number(part["auroc"], 2) for part in parts]
+        cells += [f"{part['in_time']:.0%}" for part in parts]
         rows.append([NAMES.get(name, name), *cells])
     head = ("Detector", "AUROC, broke", "AUROC, stalled", "in time, broke", "in time, stalled")
     return table(head, rows)
+
+
+def rules() -> str:
+    """Return what single alarms do, at thresholds by hand and at learned ones."""
+    titles = {"freezing held 2": "`freezing` from", "cosine held 2": "C from"}
+    titles["-effective_rank held 2"] = "effective rank up to"
+    rows = []
+    for key, row in _stored()["rules"].items():
+        name, origin = key.rsplit(", ", 1)
+        limit = f"{titles[name]} {abs(row['threshold']):.4g}, {origin}"
+        cells = [f"{row['in_time']:.0%}", _number(row["ahead"], 0), f"{row['false_alarms']:.0%}"]
+        rows.append([limit, *cells])
+    return table(("Alarm", "warned in time", "median steps ahead", "false alarms"), rows)
+
+
+def at_equal() -> str:
+    """Return all detectors at thresholds that give equal false alarms on the judged runs."""
+    rows = []
+    for name, whole in _stored()["detectors"].items():
+        row = whole["at equal false alarms"]
+        rows.append([NAMES.get(name, name), f"{row['in_time']:.0%}", _number(row["ahead"], 0)])
+    return table(("At 5 % false alarms", "warned in time", "median steps ahead"), rows)
 
 
 def first_alarms() -> str:
@@ -116,7 +138,7 @@ def wilson(k: int, n: int) -> tuple[float, float]:
 def acts() -> str:
     """Return the share of runs with an alarm that ended well, by what was done before it."""
     ends: dict[str, list[bool]] = {}
-    for run in _stored()["acts"]["runs"]:
+    for run in _stored()["acts"]:
         for arm, kind in run["ends"].items():
             ends.setdefault(arm, []).append(kind == "well")
     rows = []
