@@ -1,10 +1,10 @@
 """The page of a watched run in a real browser: it draws, in both themes and on a small screen."""
 
 import pytest
-import tiny_models
 import torch
 import transformers
 
+import tiny_models
 from orbitlens.reporting.watch_page import watch_page
 from orbitlens.watching.api import Watch
 from orbitlens.watching.looking import watched

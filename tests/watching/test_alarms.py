@@ -4,10 +4,10 @@ import math
 from dataclasses import replace
 
 import pytest
-import tiny_models
 import torch
 import transformers
 
+import tiny_models
 from orbitlens.errors import InputError
 from orbitlens.watching.alarm import ADVICE, TITLES, AlarmKind, Sureness
 from orbitlens.watching.alarm_book import AlarmBook

@@ -1,4 +1,4 @@
-"""Watch in other people's loops: transformers' Trainer, Lightning, Accelerate, the lab, trackers."""
+"""Watch in other people's loops: Trainers, Accelerate, the lab; and what trackers get."""
 
 import importlib.util
 import sys
@@ -6,10 +6,10 @@ import types
 from pathlib import Path
 
 import pytest
-import tiny_models
 import torch
 import transformers
 
+import tiny_models
 from orbitlens.errors import InputError, MissingPackageError
 from orbitlens.lab.run import RunConfig, run_hash
 from orbitlens.lab.training import train
@@ -153,6 +153,7 @@ def test_a_tracker_that_is_unknown_or_not_installed_is_refused_at_once(monkeypat
         opened_log("wandb", None)
 
 
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument")  # the example trains on any machine
 def test_the_example_warns_before_its_loss_shows_it(tmp_path):
     spec = importlib.util.spec_from_file_location("watch_gpt2", EXAMPLES / "watch_gpt2.py")
     example = importlib.util.module_from_spec(spec)

@@ -1,4 +1,4 @@
-"""The record survives a kill, a run on checkpoints reads alike, and the page shows what is in it."""
+"""The record survives a kill, checkpoints read as the live run did, and the page shows it."""
 
 import json
 import os
@@ -8,11 +8,11 @@ import subprocess
 import sys
 
 import pytest
-import tiny_models
 import torch
 import transformers
 from typer.testing import CliRunner
 
+import tiny_models
 from orbitlens.cli.app import app
 from orbitlens.errors import InputError, ResultError
 from orbitlens.reporting.watch_page import watch_page
@@ -54,15 +54,13 @@ def test_a_killed_process_leaves_whole_lines_and_a_resumed_run_goes_on_in_them(t
         "w = Watch(every=1, path=sys.argv[1])\n"
         "for step in range(10**6):\n    w(m, step); print(step, flush=True)\n"
     )
-    worker = subprocess.Popen(
-        [sys.executable, "-c", script, str(tmp_path)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    for _ in range(5):
-        worker.stdout.readline()
-    os.kill(worker.pid, signal.SIGKILL)
-    worker.wait()
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=os.environ
+    ) as worker:
+        for _ in range(5):
+            worker.stdout.readline()
+        os.kill(worker.pid, signal.SIGKILL)
     file = tmp_path / "watch.jsonl"
     before = len(read_record(file)[1])
     assert before >= 5
@@ -134,9 +132,7 @@ def test_the_page_escapes_names_and_follows_only_when_asked(frozen_run):
 
 def test_the_command_shows_a_run_and_writes_page_and_json(frozen_run, tmp_path):
     page, data = tmp_path / "page.html", tmp_path / "run.json"
-    done = CliRunner().invoke(
-        app, ["watch", str(frozen_run), "-o", str(page), "--json", str(data)]
-    )
+    done = CliRunner().invoke(app, ["watch", str(frozen_run), "-o", str(page), "--json", str(data)])
     assert done.exit_code == 0, done.output
     assert "Attention is freezing" in done.output and "layer 1" in done.output
     assert page.read_text().startswith("<!DOCTYPE html>")

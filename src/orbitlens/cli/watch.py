@@ -63,6 +63,7 @@ def _follow(run: Path, out: Path | None, every: int) -> None:
     """Show a record again whenever it has grown; Ctrl-C ends it and leaves a page that rests."""
     from rich.console import Group
     from rich.live import Live
+    from rich.text import Text
 
     from orbitlens.terminal.watch import watch_view
     from orbitlens.watching.looking import watched
@@ -80,7 +81,7 @@ def _follow(run: Path, out: Path | None, every: int) -> None:
                     if out is not None:
                         _write(found, out, reload_after=every)
                 elif size == 0:
-                    live.update(f"waiting for {record}", refresh=True)
+                    live.update(Text(f"waiting for {record}"), refresh=True)
                 time.sleep(every)
     except KeyboardInterrupt:
         if out is not None and found is not None:

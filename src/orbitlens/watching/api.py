@@ -138,13 +138,29 @@ class Watch:
         self._next = (step // self.every + 1) * self.every
         if with_tokens:
             self._next_tokens = (step // self.tokens_every + 1) * self.tokens_every
-        reading = self._course.read(self._watched, step, batch if with_tokens else None, loss)
+        reading = self._reading(step, batch if with_tokens else None, loss)
         stop = reading is not None and any(a.kind in self.stop_on for a in reading.alarms)
         if self.stop_on:
             self.stopped = agreed(stop)
         if reading is not None:
             self.last = self._written(replace(reading, stop=stop))
         return self.last
+
+    def _reading(
+        self,
+        step: int,
+        batch: Any,  # noqa: ANN401
+        loss: float | Tensor | None,
+    ) -> WatchReading | None:
+        """Return a reading; after the first one, none where memory or a spectrum fails."""
+        assert self._watched is not None
+        try:
+            return self._course.read(self._watched, step, batch, loss)
+        except RuntimeError as error:  # memory that runs out, or a spectrum without convergence
+            if self.last is None:
+                raise
+            LOGGER.warning("step %d: no reading: %s", step, error)
+            return None
 
     def is_due(self, step: int, *, with_tokens: bool = False) -> bool:
         """Say whether a call at this step would read the model, or run a batch as well."""
