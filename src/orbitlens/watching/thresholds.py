@@ -1,10 +1,10 @@
 """The thresholds of alarms, in one place.
 
-Most are set by hand. Those of collapse and freezing were put to the test of docs/watch.md: learned on
-half of its settings, so that 5 % of sound runs exceed them, and judged on the other half. Collapse
-has the learned number, which 10 % of the sound runs judged exceeded. Freezing stays where theory
-has it: 72 % of them exceeded it, and the learned number, 472, tells next to no failure in time. A
-head that freezes is a fact of attention, and by itself no forecast.
+Most are set by hand. Those of collapse and freezing were put to the test of docs/watch.md: learned
+on half of its settings, so that 5 % of sound runs exceed them, and judged on the other half.
+Collapse has the learned number, which 10 % of the sound runs judged exceeded. Freezing stays where
+theory has it: 72 % of them exceeded it, and the learned number, 472, tells next to no failure in
+time. A head that freezes is a fact of attention, and by itself no forecast.
 """
 
 from dataclasses import dataclass
