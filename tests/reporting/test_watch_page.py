@@ -5,7 +5,7 @@ import torch
 import transformers
 
 import tiny_models
-from orbitlens.reporting.watch_page import watch_page
+from orbitlens.reporting.watch_page import page_of_run
 from orbitlens.watching.api import Watch
 from orbitlens.watching.looking import watched
 
@@ -23,7 +23,7 @@ def page_file(tmp_path_factory):
                 module.transformer.h[1].attn.c_attn.weight[:, :24] *= 1000.0
         watch(module, step, torch.arange(24).reshape(2, 12), 4.0 - step / 10)
     file = folder / "page.html"
-    file.write_text(watch_page(watched(folder)), encoding="utf-8")
+    file.write_text(page_of_run(watched(folder)), encoding="utf-8")
     return file
 
 

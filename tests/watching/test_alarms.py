@@ -186,10 +186,14 @@ def test_a_head_that_grows_steadily_is_told_when_it_will_freeze():
     module = gpt2()
     watch = Watch(every=10, tokens_every=1000)
     weight = module.transformer.h[0].attn.c_attn.weight
-    for step in range(0, 60, 10):
-        watch(module, step, ids_at(0))
+    now = Watch()(module, 0, ids_at(0)).heads["freezing"][0][0]
+    with torch.no_grad():
+        weight[:, :8] *= 0.2 / now  # near, but not so near that it is told at once
+    assert watch(module, 0, ids_at(0)).expected == ()
+    for step in range(10, 60, 10):
         with torch.no_grad():
             weight[:, :8] *= math.exp(0.2)  # queries of head 0: 2 % a step
+        watch(module, step, ids_at(0))
     ratio = watch.last.heads["freezing"][0][0]
     (expected,) = [one for one in watch.last.expected if (one.layer, one.head) == (0, 0)]
     assert expected.steps == pytest.approx(math.log(1 / ratio) / 0.02, rel=0.02)

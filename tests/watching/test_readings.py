@@ -15,7 +15,7 @@ from orbitlens.theory.clouds import mean_cosine
 from orbitlens.theory.maps import HeadMaps
 from orbitlens.theory.sharpness import entropy_floor, score_spread
 from orbitlens.watching.api import Watch
-from orbitlens.watching.growth import Growth, steps_until
+from orbitlens.watching.growth import GrowthSeries, steps_until
 from orbitlens.watching.record import read_record
 
 CASES = {case.name: case for case in tiny_models.CASES}
@@ -84,7 +84,7 @@ def test_spread_on_tokens_is_the_standard_deviation_of_their_scores():
     reading = Watch()(module, 0, {"input_ids": ids})
     states = module(ids, output_hidden_states=True).hidden_states
     layer = load(module).layer(1)
-    seen = layer.normalise(states[1].double()).flatten(0, 1)
+    seen = layer.normalise(states[1].double().flatten(0, 1))
     for h, head in enumerate(layer):
         scores = (seen @ head.w_q + head.b_q) @ (seen @ head.w_k + head.b_k).T * head.scale
         exact = scores.var(dim=1).mean().sqrt().item()
@@ -187,7 +187,7 @@ def test_weights_that_are_not_finite_are_named_and_the_rest_is_read():
 
 
 def test_growth_of_an_exponential_is_its_rate():
-    growth = Growth()
+    growth = GrowthSeries()
     for step in (0, 10, 30):
         values = torch.tensor([math.exp(0.02 * step), math.exp(-0.01 * step), 1.0]).double()
         growth.add(step, dict.fromkeys(growth_names(), values))

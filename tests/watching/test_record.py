@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import tiny_models
 from orbitlens.cli.app import app
 from orbitlens.errors import InputError, ResultError
-from orbitlens.reporting.watch_page import watch_page
+from orbitlens.reporting.watch_page import page_of_run
 from orbitlens.watching.api import Watch
 from orbitlens.watching.looking import watched
 from orbitlens.watching.record import read_record
@@ -124,10 +124,10 @@ def test_the_page_escapes_names_and_follows_only_when_asked(frozen_run):
     from dataclasses import replace
 
     evil = replace(run, header=replace(run.header, model="<script>alert(1)</script>"))
-    page = watch_page(evil)
+    page = page_of_run(evil)
     assert "<script>alert" not in page and "&lt;script&gt;" in page
     assert 'http-equiv="refresh"' not in page
-    assert 'http-equiv="refresh" content="5"' in watch_page(run, reload_after=5)
+    assert 'http-equiv="refresh" content="5"' in page_of_run(run, reload_after=5)
 
 
 def test_the_command_shows_a_run_and_writes_page_and_json(frozen_run, tmp_path):

@@ -53,9 +53,9 @@ def command(
 
 
 def _write(found: "WatchedRun", out: Path, reload_after: int | None = None) -> str:
-    from orbitlens.reporting.watch_page import watch_page
+    from orbitlens.reporting.watch_page import page_of_run
 
-    replace_file(out, watch_page(found, reload_after=reload_after))
+    replace_file(out, page_of_run(found, reload_after=reload_after))
     return f"page written to {out}"
 
 

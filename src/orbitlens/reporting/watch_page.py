@@ -19,7 +19,7 @@ from orbitlens.watching.pictures import (
     loss_panel,
     timeline_panel,
 )
-from orbitlens.watching.watched_run import Episode, WatchedRun, run_sentences
+from orbitlens.watching.watched_run import AlarmEpisode, WatchedRun, run_sentences
 from orbitlens.watching.words import places, severity
 
 ROW = 19  # pixels a row of a table of colours
@@ -37,7 +37,7 @@ class _Block:
     is_wide: bool = False
 
 
-def watch_page(run: WatchedRun, *, reload_after: int | None = None) -> str:
+def page_of_run(run: WatchedRun, *, reload_after: int | None = None) -> str:
     """Return the page of a run.
 
     Args:
@@ -131,14 +131,14 @@ def _drawn(k: int, block: _Block) -> str:
 
 def _alarms(run: WatchedRun) -> str:
     """Return each kind of alarm with its reason and what people do about it."""
-    kinds: dict[AlarmKind, list[Episode]] = {}
+    kinds: dict[AlarmKind, list[AlarmEpisode]] = {}
     for one in run.episodes():
         kinds.setdefault(one.alarm.kind, []).append(one)
     cards = "".join(_card(own) for own in kinds.values())
     return f'<section class="cards">{cards}</section>' if cards else ""
 
 
-def _card(own: Sequence[Episode]) -> str:
+def _card(own: Sequence[AlarmEpisode]) -> str:
     worst = max((one.alarm for one in own), key=severity)
     on = [one.alarm for one in own if one.is_on]
     where = places(on) if on else f"over; it was in {places(one.alarm for one in own)}"

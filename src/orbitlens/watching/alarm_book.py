@@ -17,6 +17,7 @@ from orbitlens.watching.watch_reading import TokenReading, WatchHeader, WatchRea
 Key = tuple[AlarmKind, int, int | None]
 ALWAYS = {AlarmKind.FREEZING, AlarmKind.NOT_FINITE}  # shown by readings without tokens too
 MOST_FORECASTS = 5
+NEAR = 0.25  # of the threshold: below it growth says little of when it will be reached
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +85,7 @@ class AlarmBook:
         for layer, (values, rates) in enumerate(_with_rates(reading)):
             for head, (value, rate) in enumerate(zip(values, rates, strict=True)):
                 steps = steps_until(value, rate, limit)
-                if 0 < steps <= self.thresholds.horizon:
+                if value >= NEAR * limit and 0 < steps <= self.thresholds.horizon:
                     place = place_name(self.header, layer, head)
                     found.append(Forecast(layer=layer, head=head, place=place, steps=steps))
         return tuple(sorted(found, key=lambda one: one.steps)[:MOST_FORECASTS])

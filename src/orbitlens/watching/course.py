@@ -16,7 +16,7 @@ from orbitlens.errors import NotFiniteError, OrbitlensError
 from orbitlens.families.architecture import Stack
 from orbitlens.heads.side_by_side import Sample
 from orbitlens.watching.alarm_book import AlarmBook
-from orbitlens.watching.growth import Growth
+from orbitlens.watching.growth import GrowthSeries
 from orbitlens.watching.head_measures import QUANTITIES, Context, head_numbers
 from orbitlens.watching.thresholds import Thresholds
 from orbitlens.watching.token_measures import (
@@ -43,7 +43,7 @@ class Course:
         """Start from nothing; contexts have `n_tokens` until one was seen."""
         self.header = header
         self._book = AlarmBook(header, thresholds)
-        self._growth = Growth()
+        self._growth = GrowthSeries()
         self._tokens: dict[Place, Sample] = {}
         self._longest: dict[Place, float] = {}
         self._attends: dict[Place, bool] = {}
@@ -114,7 +114,7 @@ class Course:
             return {}, (f"No tokens were read at this step: {type(error).__name__}: {error}",)
         sound = {place: own for place, own in ran.items() if own is not None}
         if sound and not self._tokens:  # what was read for isotropic tokens is no part of a course
-            self._growth = Growth()
+            self._growth = GrowthSeries()
         for place, own in sound.items():
             older = self._tokens.get(place, own.sample[:0])
             self._tokens[place] = torch.cat([older, own.sample])[-KEPT_TOKENS:]

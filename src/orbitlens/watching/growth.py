@@ -25,7 +25,7 @@ GROWING = (
 )
 
 
-class Growth:
+class GrowthSeries:
     """The newest readings, and the rates at which they grow."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ from orbitlens.draw.figure import (
 )
 from orbitlens.watching.alarm import AlarmKind
 from orbitlens.watching.watch_reading import ByHead, WatchReading
-from orbitlens.watching.watched_run import Episode, WatchedRun
+from orbitlens.watching.watched_run import AlarmEpisode, WatchedRun
 
 MOST_COLUMNS = 120  # readings side by side
 MOST_ROWS = 64  # heads one below the other; more are shown by layers
@@ -136,7 +136,7 @@ def cosine_curves(run: WatchedRun) -> Panel | None:
 
 def timeline_panel(run: WatchedRun) -> Panel | None:
     """Return from when to when alarms were on, those of one kind and layer as one row."""
-    groups: dict[tuple[AlarmKind, int], list[Episode]] = {}
+    groups: dict[tuple[AlarmKind, int], list[AlarmEpisode]] = {}
     for one in run.episodes():
         groups.setdefault((one.alarm.kind, one.alarm.layer), []).append(one)
     if not groups:
@@ -171,12 +171,12 @@ def timeline_panel(run: WatchedRun) -> Panel | None:
     )
 
 
-def _heads_of(episodes: Sequence[Episode]) -> str:
+def _heads_of(episodes: Sequence[AlarmEpisode]) -> str:
     heads = {one.alarm.head for one in episodes}
     return "" if heads == {None} else f" ({len(heads)})"
 
 
-def _joined(episodes: Sequence[Episode]) -> list[tuple[int, int]]:
+def _joined(episodes: Sequence[AlarmEpisode]) -> list[tuple[int, int]]:
     """Return the spans of steps in which any of some alarms was on."""
     spans: list[tuple[int, int]] = []
     for start, end in sorted((one.since, one.until) for one in episodes):

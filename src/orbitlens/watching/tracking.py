@@ -43,8 +43,11 @@ def opened_log(name: str, path: Path | None) -> Log:
         raise MissingPackageError(f"logging to {name} needs that package: pip install {name}")
     if name == "tensorboard":
         return _tensorboard(path)
-    module = importlib.import_module(name)
-    log: Log = module.log_metrics if name == "mlflow" else module.log
+    log: Log
+    if name == "mlflow":
+        from mlflow import log_metrics as log
+    else:
+        from wandb import log
     return log
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Episode:
+class AlarmEpisode:
     """One alarm, from when to when it was on."""
 
     alarm: Alarm  # as it was when it was worst
@@ -44,7 +44,7 @@ class WatchedRun(Result):
         """The newest reading."""
         return self.readings[-1] if self.readings else None
 
-    def episodes(self) -> tuple[Episode, ...]:
+    def episodes(self) -> tuple[AlarmEpisode, ...]:
         """Return every alarm of the run, in the order in which they were raised."""
         found: dict[tuple[str, int, int | None, int], list[tuple[int, Alarm]]] = {}
         for reading in self.readings:
@@ -53,7 +53,7 @@ class WatchedRun(Result):
                 found.setdefault(key, []).append((reading.step, alarm))
         newest = self.readings[-1].step if self.readings else 0
         episodes = [
-            Episode(
+            AlarmEpisode(
                 alarm=max((alarm for _, alarm in seen), key=severity),
                 since=seen[0][1].since,
                 raised=seen[0][1].raised,
