@@ -30,6 +30,8 @@ SWITCHES = {
     "post": {"norm": "post"},
     "peri": {"norm": "peri", "bias": True},
     "no norm, rotary": {"norm": "none", "position": "rotary"},
+    "qk-norm": {"qk_norm": True, "position": "learned", "bias": True},
+    "qk-norm, rotary": {"qk_norm": True, "position": "rotary", "norm": "post"},
     "rms": {"norm_kind": "rms"},
     "shared": {"shared_layers": True},
     "no mlp, no residual": {"mlp": False, "residual": "none"},

@@ -97,6 +97,23 @@ def test_rotary_with_llamas_weights_is_llama(share):
     assert (other_base - expected).abs().max() > 1e-3
 
 
+def test_rotary_with_a_qk_norm_and_qwen3s_weights_is_qwen3():
+    sizes = {**SIZES, "intermediate_size": 32, "max_position_embeddings": 64}
+    rope = {"rope_type": "default", "rope_theta": 50.0}
+    with float64():
+        config = transformers.Qwen3Config(
+            **sizes, num_key_value_heads=4, head_dim=6, rope_parameters=rope
+        )
+        model = spread(transformers.Qwen3ForCausalLM(config))
+    ids = token_ids()
+    with torch.no_grad(), float64():
+        expected = model(ids).logits
+        found = orbit_of_llama(model, sizes, qk_norm=True)(ids).logits
+        without = orbit_of_llama(model, sizes)(ids).logits
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
+    assert (without - expected).abs().max() > 1e-3
+
+
 def orbit_of_llama(source, sizes, **switches):
     config = OrbitConfig(
         **sizes,
@@ -130,6 +147,8 @@ def orbit_of_llama(source, sizes, **switches):
             f"{place}.mlp.up_proj": (layer.mlp.up_proj.weight, None),
             f"{place}.mlp.down_proj": (layer.mlp.down_proj.weight, None),
         }
+        for name in ("q_norm", "k_norm") if config.qk_norm else ():
+            parts[f"{place}.self_attn.{name}"] = (getattr(attention, name).weight, None)
     copy(orbit, **parts)
     return orbit
 

@@ -286,6 +286,11 @@ def test_a_class_token_sees_all_patches_behind_a_causal_mask():
         ({"refinement": "magic"}, ("refinement 'magic'", "guard-data")),
         ({"refinement": "reinjection", "position": "rotary"}, ("learned or sinusoidal",)),
         ({"refinement": "rotary-values", "position": "learned"}, ("rotary",)),
+        (
+            {"qk_norm": True, "refinement": "diagonal", "position": "rotary"},
+            ("qk_norm", "diagonal"),
+        ),
+        ({"qk_norm": True, "attention": "plastic"}, ("qk_norm", "plastic")),
         ({"hidden_size": 25}, ("25", "4 heads")),
         ({"position": "rotary", "hidden_size": 20}, ("width 5", "even")),
         ({"position": "rotary", "rotary_fraction": 1.5}, ("1.5",)),

@@ -45,6 +45,11 @@ def norm(settings: Settings) -> str:
     return _word(settings, "norm", "pre", NORMS)
 
 
+def qk_norm(settings: Settings) -> tuple[str, str] | None:
+    """Return the norms of queries and keys."""
+    return ("self_attn.q_norm", "self_attn.k_norm") if settings.flag("qk_norm") else None
+
+
 def norm_kind(settings: Settings) -> NormKind:
     """Return the kind of norm."""
     return NormKind(_word(settings, "norm_kind", "layer", ("layer", "rms")))
@@ -191,6 +196,7 @@ ORBIT = Family(
             norm_epsilon=lambda c: c.real("layer_norm_eps", 1e-5, least=0.0),
             output_norm=lambda c: "attn_out_norm" if norm(c) == "peri" else None,
             post_norm=lambda c: norm(c) == "post",
+            qk_norm=qk_norm,
             position=position,
             positions="embed_positions.weight",
             relative_bias="relative_bias.weight",

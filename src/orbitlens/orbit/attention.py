@@ -67,12 +67,18 @@ class PlainAttention(OrbitAttention):
         self.n_heads, self.d_head = config.num_attention_heads, config.d_head
         self.qkv_proj = nn.Linear(width, 3 * width, bias=config.bias)
         self.o_proj = nn.Linear(width, width, bias=config.bias)
+        self.has_qk_norm = config.qk_norm
+        if config.qk_norm:
+            self.q_norm = nn.RMSNorm(self.d_head, eps=config.layer_norm_eps)
+            self.k_norm = nn.RMSNorm(self.d_head, eps=config.layer_norm_eps)
 
     def forward(
         self, x: BatchTokens, given: Given, cache: Cache | None = None, layer: int = 0
     ) -> tuple[BatchTokens, Tensor | None]:
         """Return what attention adds to each token, and the pattern or None."""
         q, k, v = split_heads(self.qkv_proj(x), self.n_heads)
+        if self.has_qk_norm:
+            q, k = self.q_norm(q), self.k_norm(k)
         if given.angles is not None:
             q, k = turn(q, given.angles), turn(k, given.angles)
         if cache is not None:

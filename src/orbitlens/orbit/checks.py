@@ -63,6 +63,8 @@ def _check_attention(config: "OrbitConfig") -> None:
             f"refinement {config.refinement!r} needs softmax attention; the attention here is "
             f"{config.attention!r}. Choose refinement 'none' or attention 'softmax'."
         )
+    if config.qk_norm:
+        _check_qk_norm(config)
     if config.attention == "plastic":
         _check_plastic(config)
     elif config.decay != 1:
@@ -71,6 +73,16 @@ def _check_attention(config: "OrbitConfig") -> None:
             f"{config.attention!r}. Leave decay at 1 or choose 'plastic'."
         )
     _check_separable(config)
+
+
+def _check_qk_norm(config: "OrbitConfig") -> None:
+    """Refuse layers whose scores are not those of plain queries and keys."""
+    if config.attention != "softmax" or config.refinement not in {"none", "reinjection"}:
+        raise InputError(
+            f"qk_norm is a norm on the queries and keys of plain softmax attention; here attention "
+            f"is {config.attention!r} and the refinement {config.refinement!r}. Choose attention "
+            "'softmax' and refinement 'none', or leave qk_norm out."
+        )
 
 
 def _check_separable(config: "OrbitConfig") -> None:

@@ -140,6 +140,9 @@ class Switches:
         values=("softmax", "plastic", "separable"),
         later=True,
     )
+    qk_norm: bool = switch(
+        False, "an RMSNorm on the queries and keys of every head, before they turn", later=True
+    )
     decay: float = switch(
         1.0,
         "what the state of plastic attention keeps from one token to the next",

@@ -1,7 +1,10 @@
 """The thresholds of alarms, in one place.
 
-Provisional: set by hand from theory, before any run was judged by them. The experiment of
-docs/watch.md replaces them by numbers learned on half of its settings and frozen for the other.
+Most are set by hand. Those of collapse and freezing were put to the test of docs/watch.md: learned
+on half of its settings, so that 5 % of sound runs exceed them, and judged on the other half.
+Collapse has the learned number, which 10 % of the sound runs judged exceeded. Freezing stays where
+theory has it: 72 % of them exceeded it, and the learned number, 472, tells next to no failure in
+time. A head that freezes is a fact of attention, and by itself no forecast.
 """
 
 from dataclasses import dataclass
@@ -13,7 +16,7 @@ class Thresholds:
 
     freezing: float = 1.0  # score spread over sqrt(2 ln n): where the softmax freezes (T7)
     sharpness: float = 0.9  # mean sum of squared attention weights, measured on tokens
-    collapse: float = 0.98  # mean cosine between tokens
+    collapse: float = 0.9954  # mean cosine between tokens; learned
     dead_head: float = 1e-3  # what a head writes, over the length of the stream
     dead_share: float = 0.1  # and over the most it wrote in any reading before
     massive: float = 10.0  # length of a token over the median of its context
