@@ -53,8 +53,9 @@ def generator():
 @pytest.fixture(scope="session")
 def browser():
     """Return one browser for all tests of pages."""
-    from browsing import ARGUMENTS, chromium  # here: few tests need a browser
     from playwright.sync_api import sync_playwright
+
+    from browsing import ARGUMENTS, chromium  # here: few tests need a browser
 
     with sync_playwright() as play:
         found = play.chromium.launch(executable_path=chromium(), args=ARGUMENTS)

@@ -4,8 +4,8 @@ import json
 from dataclasses import replace
 
 import pytest
-from browsing import Visit
 
+from browsing import Visit
 from orbitlens.reporting.compact import MOST_BARS
 from orbitlens.reporting.flows import SOME_FLOWS
 from orbitlens.reporting.gather import gather_report

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from orbitlens.exploring.data import ExplorerData, ModelFacts
-from orbitlens.exploring.flow_data import flow_data
+from orbitlens.exploring.flow_data import first_flows
 from orbitlens.exploring.page_file import page_html, write_page
 from orbitlens.results.html import frame
 from orbitlens.running.info import model_info
@@ -62,7 +62,7 @@ def explore(model: Any, text: str | None = None) -> Explorer:  # noqa: ANN401 - 
 
 def explore_data(model: Model, text: str | None = None) -> ExplorerData:
     """Return what the page of a model holds."""
-    return ExplorerData(facts=model_facts(model), flow=flow_data(), text=text or SENTENCE)
+    return ExplorerData(facts=model_facts(model), flow=first_flows(), text=text or SENTENCE)
 
 
 def model_facts(model: Model) -> ModelFacts:

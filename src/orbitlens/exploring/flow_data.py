@@ -36,7 +36,7 @@ class FlowData:
     points: tuple[tuple[float, ...], ...]  # the same for absolute positions
 
 
-def flow_data() -> FlowData:
+def first_flows() -> FlowData:
     """Return the named systems and the tokens that they move."""
     return FlowData(
         widths=WIDTHS,

@@ -1,7 +1,7 @@
 """ExplorerData -> the page, one HTML file whose policy lets nothing run but its own script.
 
-Enters: `ExplorerData`. Leaves: text of a page, live (it may ask the server that it came from, and no
-other) or frozen (it may ask nobody), and the file.
+Enters: `ExplorerData`. Leaves: text of a page, live (it may ask the server that it came from, and
+no other) or frozen (it may ask nobody), and the file.
 """
 
 from pathlib import Path
