@@ -171,7 +171,7 @@ function refreshControls() {
   on(ui.ghost, isHead);
   ui.reset.hidden = s.moved.size === 0;
   ui.what.textContent = isHead ? measuredWords() : s.system === MIXED ? 'W = I and V = a I + √(1 − a²) R, R random' : data.flow.examples.find(one => one.name === s.system).what.split(free() ? '\n' : ':')[0];
-  ui.phaseWords.textContent = `${ui.phase.words(s)} across, β upwards: how such a flow ends. Click a point to start it.`;
+  ui.phaseWords.textContent = ui.phase.words(s);
   ui.legend.replaceChildren(...(free() ? [key2('gather', 'tokens converge'), key2('spread', 'tokens diverge')] : [key2('gather', 'directions gather'), key2('spread', 'directions spread')]));
   if (isHead) { refreshPicker(); }
 }

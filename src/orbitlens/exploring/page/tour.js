@@ -20,7 +20,6 @@ const here = () => STOPS.findIndex(stop => Object.entries(stop.state).every(([ke
 function go(k) {
   at = k;
   place.hidden = k < 0;
-  document.documentElement.classList.toggle('touring', k >= 0);
   if (k < 0) { app.state.set({ tour: null }); return; }
   app.state.replace({ ...STOPS[k].state, tour: String(k + 1) });
   draw();
@@ -39,7 +38,12 @@ export const tour = {
   mount(element, given) {
     [place, app] = [element, given];
     const first = Number(app.state.get().tour);
-    if (first >= 1 && first <= STOPS.length) { at = first - 1; place.hidden = false; document.documentElement.classList.add('touring'); draw(); }
+    if (first >= 1 && first <= STOPS.length) { 
+      at = first - 1;
+      place.hidden = false;
+      if (Object.keys(app.state.get()).every(key => ['room', 'tour', 'theme'].includes(key))) { app.state.replace({ ...STOPS[at].state, tour: String(first) }); }
+      draw();
+    }
     app.state.subscribe(() => { if (at >= 0) { draw(); } });
     addEventListener('keydown', event => { if (event.key === 'Escape' && at >= 0 && !event.defaultPrevented) { go(-1); } });
   },
