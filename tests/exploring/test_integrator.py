@@ -3,6 +3,7 @@
 import math
 
 import torch
+
 from page_systems import SAVED, drawn, for_the_page, reference
 
 N_SYSTEMS = 200
@@ -38,9 +39,7 @@ def test_200_random_systems_agree_to_a_millionth(visit, explorer_page):
 def test_a_head_followed_in_its_own_dimensions_moves_as_in_the_stream(visit, explorer_page):
     opened = visit(explorer_page)
     wide = [one for one in (drawn(seed) for seed in range(200, 260)) if not one[0].reinjected][:20]
-    both = [
-        {**for_the_page(*one), "closed": closed} for one in wide for closed in (True, False)
-    ]
+    both = [{**for_the_page(*one), "closed": closed} for one in wide for closed in (True, False)]
     runs = opened.page.evaluate(RUN, both)
     for closed, plain in zip(runs[::2], runs[1::2], strict=True):
         a, b = (torch.tensor(run["frames"][-1], dtype=torch.float64) for run in (closed, plain))

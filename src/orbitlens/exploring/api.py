@@ -63,9 +63,7 @@ def explore(model: Any, text: str | None = None) -> Explorer:  # noqa: ANN401 - 
 def explore_data(model: Model, text: str | None = None) -> ExplorerData:
     """Return what the page of a model holds."""
     sentence = text or SENTENCE
-    return ExplorerData(
-        facts=model_facts(model), flow=first_flows(model, sentence), text=sentence
-    )
+    return ExplorerData(facts=model_facts(model), flow=first_flows(model, sentence), text=sentence)
 
 
 def model_facts(model: Model) -> ModelFacts:

@@ -14,7 +14,7 @@ export function phaseMap(app, choose) {
   const box = (width, height) => ({ x: 30, y: 6, w: width - 36, h: height - 28 });
   const picture = drawing('Phase map', (pen, width, height) => {
     const { x, y, w, h } = box(width, height), [cw, ch] = [w / COLUMNS, h / ROWS];
-    cells.forEach((end, k) => { if (end) { pen.rect(x + (k % COLUMNS) * cw, y + h - (Math.floor(k / COLUMNS) + 1) * ch, cw + 0.6, ch + 0.6, { fill: shade(end) }); } });
+    cells.forEach((_, k) => { const end = nearOne(k); if (end) { pen.rect(x + (k % COLUMNS) * cw, y + h - (Math.floor(k / COLUMNS) + 1) * ch, cw + 0.6, ch + 0.6, { fill: shade(end) }); } });
     pen.rect(x, y, w, h, { stroke: colour('grid') });
     if (!settings) { return; }
     const [name, [low, high]] = across(), mid = low < 0 ? [0] : [];
@@ -26,6 +26,12 @@ export function phaseMap(app, choose) {
   function shade({ change, clear }) {
     const strength = clear ? 0.35 + 0.6 * Math.min(1, Math.abs(change)) : 0;
     return mixed(colour('zero'), colour(change > 0 ? 'spread' : 'gather'), strength);
+  }
+  // A cell that is not there yet looks like the coarse one that it lies in.
+  function nearOne(k) {
+    const [c, r] = [k % COLUMNS, Math.floor(k / COLUMNS)];
+    for (const step of [1, 2, 4]) { const found = cells[(r - r % step) * COLUMNS + c - c % step]; if (found) { return found; } }
+    return null;
   }
   function begin() {
     cells = new Array(COLUMNS * ROWS).fill(null);
