@@ -16,9 +16,10 @@ def frame_costs() -> str:
         for row in found["frames"]
     ]
     head = ["State", "A frame while flow and map are computed", "When it plays again"]
-    size, seconds = found["bytes"] / 1e6, found["opening"]
+    size, (clock, processor) = found["bytes"] / 1e6, found["opening"]
     words = (
-        f"The page of {found['model']} is {size:.2f} MB, and its picture moves {seconds:.2f} s after "
-        "it was asked for."
+        f"The page of {found['model']} is {size:.2f} MB. Its picture moved {clock:.2f} s after it "
+        f"was asked for, of which {processor:.2f} s were its main thread's; {found['load']:.0f} "
+        "processes wanted each core of the machine at that time."
     )
     return f"{table(head, rows)}\n\n{words}"

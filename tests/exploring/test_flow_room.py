@@ -12,8 +12,24 @@ from orbitlens.exploring.page_file import page_html, write_page
 
 LARGEST = 3_000_000  # bytes of a frozen page
 HOSTILE = "</script><img src=x onerror=\"document.title='run'\">`${alert(1)}`{{1+1}}'&amp;\u202e"
-PIECES = ("<", ">", "</script>", "<!--", "-->", "]]>", "'", '"', "`", "${alert(1)}", "\\", "\n",
-          "javascript:", "<svg onload=alert(1)>", "&lt;", "\u2028", "\u202e", "\x00", "😀", "ש")  # fmt: skip
+PIECES = (
+    *(
+        "<",
+        ">",
+        "</script>",
+        "<!--",
+        "-->",
+        "]]>",
+        "'",
+        '"',
+        "`",
+        "${alert(1)}",
+        "\\",
+        "\n",
+        "\x00",
+    ),
+    *("javascript:", "<svg onload=alert(1)>", "&lt;", "\u2028", "\u202e", "😀", "ש"),
+)
 CENTRE = "(() => { const b = document.querySelector('%s').getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; })()"  # noqa: E501
 
 
@@ -118,7 +134,8 @@ def test_what_the_tour_says_of_badges_is_so(visit, explorer_page):
     """The stops name theorems that hold, or do not: the page must agree with its own words."""
     opened = visit(explorer_page)
     ask = """change => explorer.tour.map(({ state }) => state.room === 'flow'
-      ? rooms.flow.certificates({ ...state, ...change }).filter(one => one.holds).map(one => one.name) : [])"""
+      ? rooms.flow.certificates({ ...state, ...change }).filter(one => one.holds)
+        .map(one => one.name) : [])"""
     plain = opened.page.evaluate(ask, {})
     assert "N3" in plain[1] and {"T1", "T2"} <= set(plain[4])
     assert not {"T1", "T2"} & set(plain[2])

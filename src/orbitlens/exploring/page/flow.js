@@ -8,12 +8,13 @@ import { HEAD, LIMITS, MIXED, flowOf, movedText, pythonOf, settingsOf } from './
 import { axesOf, drawScene, places, projection, tintOf } from './view.js';
 
 const SAVED = 241, SECONDS = 11, BUDGET = 8, RTOL = 1e-6, REACH = 16, STEP = 0.06, WIDE = 256;
+const ZEROS = new Float64Array(SAVED);
 const log2 = { scale: v => 2 ** v, place: Math.log2 };
 let app, data, s, made, run, key = '';
 let stats, moments, radii, widest; // of the frames so far
 let t = 0, chartsAt = 0, captionAt = 0, playing = false, shown = false, asked = 0, before = 0, held = null, chosen = null, hover = null, ghost = true;
 const view = { yaw: 0.55, pitch: 0.32 }, ui = {}, timing = { work: [], draw: [], gaps: [] };
-let frames = 0;
+let frames = 0, mapping = true;
 const span = () => run.until, free = () => s.norm === 'free', moment = () => run.until ? t / run.until * (SAVED - 1) : 0;
 
 // --- the flow --------------------------------------------------------------------------------
@@ -59,7 +60,7 @@ const settled = () => run.status !== 'running' && moments.length === run.frames.
 function scene() {
   const n = run.n, isHead = s.layer !== null, last = moments.length - 1, m = Math.min(moment(), last), globe = !free();
   const logRadius = k => globe ? isHead ? Math.max(...ghostRadius(), widest) + 0.06 : Math.log(1.04) : radii[Math.min(last, Math.ceil(k))] + 0.12;
-  const one = { n, moments, logScale: s.norm === 'free' ? run.logScale : moments.map(() => 0), globe: globe && !isHead, projected: isHead, flat: s.d === 2, view, hover, chosen, names: made.names, logRadius, tint: i => tintOf(i, n),
+  const one = { n, moments, logScale: s.norm === 'free' ? run.logScale : ZEROS, globe: globe && !isHead, projected: isHead, flat: s.d === 2, view, hover, chosen, names: made.names, logRadius, tint: i => tintOf(i, n),
     attention: hover !== null || chosen !== null ? attention() : null, future: held !== null, ghost: isHead && ghost && globe ? made.ghost : null, ghostAt: t, words: isHead && n <= 64 && held === null };
   one.now = (i, frame) => { const low = Math.floor(m), high = Math.min(last, low + 1); return frame.at(one, low, high, m - low, i); };
   return [one, m];
@@ -99,14 +100,14 @@ function frame(now) {
   }
   const drawn = performance.now();
   ui.picture.now();
-  if (playing || now - chartsAt > 120) { drawCharts(); chartsAt = now; }
+  if (now - chartsAt > (playing ? 50 : 120)) { drawCharts(); chartsAt = now; }
   if (playing && now - captionAt > 200) { ui.caption.textContent = caption(); captionAt = now; }
   timing.draw.push(performance.now() - drawn);
-  if (settled() && held === null) { ui.phase.work(playing ? 4 : BUDGET); }
+  if (mapping && settled() && held === null) { ui.phase.work(playing ? 4 : BUDGET); }
   timing.work.push(performance.now() - begun);
   timing.gaps.push(gap);
   if (timing.work.length > 600) { Object.values(timing).forEach(one => one.shift()); }
-  if (playing || !settled() || held !== null || !ui.phase.finished) { asked = requestAnimationFrame(frame); }
+  if (playing || !settled() || held !== null || (mapping && !ui.phase.finished)) { asked = requestAnimationFrame(frame); }
 }
 const drawCharts = () => ui.charts.forEach(one => one.now());
 
@@ -343,6 +344,7 @@ export const flow = {
   follow, // for tests: the integrator alone
   timing,
   frames: () => frames,
+  map(on) { mapping = on; wake(); }, // whether the phase map is computed: benchmarks measure a flow alone
   certificates: (state, over) => { const one = settingsOf(state, over ?? data.flow); return certificatesOf(one, over ?? data.flow, flowOf(one, over ?? data.flow)); },
   mount(place, given) {
     app = given;
