@@ -11,12 +11,14 @@ import html
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 
 from orbitlens.draw.script import bundle
 from orbitlens.errors import printable
 
 POLICY = "default-src 'none'; img-src data:; script-src '{script}'; style-src '{style}'"
+OWN_SERVER = "; connect-src 'self'"  # of a page that asks the server it came from
 STYLED = re.compile(r' style="([^"]*)"')  # never of a text: `esc` writes its quotes as &quot;
 HARMLESS = re.compile(r"[\w\s#%.,:;()+-]*")  # in a declaration: no brace ends a rule early
 
@@ -45,6 +47,17 @@ def asset(name: str) -> str:
     return files("orbitlens").joinpath(name).read_text(encoding="utf-8")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Renewal:
+    """How a page may learn of what is new."""
+
+    reload_after: int | None = None  # seconds after which a browser reads the file anew
+    connects: bool = False  # whether it may ask the server that it came from
+
+
+ONCE = Renewal()  # a page that stays as it is
+
+
 def whole_page(
     title: str,
     body: str,
@@ -52,7 +65,7 @@ def whole_page(
     data: Mapping[str, object],
     styles: Sequence[str],
     script: str,
-    reload_after: int | None = None,
+    renewal: Renewal = ONCE,
 ) -> str:
     """Return a page.
 
@@ -62,17 +75,19 @@ def whole_page(
         data: what scripts read, each by the id of its element.
         styles: paths of style sheets inside the package, after the theme.
         script: path of the module inside the package that the page runs.
-        reload_after: seconds after which a browser reads the file anew; None: never.
+        renewal: how the page may learn of what is new.
     """
     body, own = lifted_styles(body)
     sheets = "".join(asset(name) for name in ("draw/assets/theme.css", *styles)) + own
     program = bundle(script, asset)
     policy = POLICY.format(script=_sha256(program), style=_sha256(sheets))
+    policy += OWN_SERVER if renewal.connects else ""
     inside = "".join(
         f'<script type="application/json" id="{esc(name)}">{script_json(value)}</script>'
         for name, value in data.items()
     )
-    again = "" if reload_after is None else f'<meta http-equiv="refresh" content="{reload_after}">'
+    seconds = renewal.reload_after
+    again = "" if seconds is None else f'<meta http-equiv="refresh" content="{seconds}">'
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from orbitlens.draw.figure import Panel
 from orbitlens.draw.figure_html import legend, panel_data
-from orbitlens.draw.page import esc, whole_page
+from orbitlens.draw.page import Renewal, esc, whole_page
 from orbitlens.reporting.markup import Table, behind, items, table
 from orbitlens.watching.alarm import AlarmKind
 from orbitlens.watching.pictures import (
@@ -61,7 +61,7 @@ def page_of_run(run: WatchedRun, *, reload_after: int | None = None) -> str:
         data={"figure-data": [panel_data(block.panel) for block in blocks]},
         styles=["draw/assets/figure_page.css", "reporting/assets/watch.css"],
         script="draw/assets/figure_page.js",
-        reload_after=reload_after,
+        renewal=Renewal(reload_after=reload_after),
     )
 
 
