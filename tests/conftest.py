@@ -48,3 +48,32 @@ def model_folder(tmp_path_factory):
 @pytest.fixture
 def generator():
     return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Return one browser for all tests of pages."""
+    from playwright.sync_api import sync_playwright
+
+    from browsing import ARGUMENTS, chromium  # here: few tests need a browser
+
+    with sync_playwright() as play:
+        found = play.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def visit(browser):
+    """Return a function that opens a page; all are closed after the test."""
+    from browsing import Visit
+
+    open_pages = []
+
+    def go(file, **options):
+        open_pages.append(Visit(browser, file, **options))
+        return open_pages[-1]
+
+    yield go
+    for one in open_pages:
+        one.context.close()

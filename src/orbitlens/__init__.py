@@ -5,7 +5,7 @@ import orbitlens as ol
 model = ol.load("path, .gguf file, hub name or zoo name")  # or a live torch module
 ol.scan(model)                  ol.trace(model, "some text")   ol.audit(model, "some text")
 ol.simulate(model.head(3, 7))   ol.explain(model, "some text") ol.report(model, "some text")
-ol.positions(model, "some text")
+ol.positions(model, "some text") ol.explore(model)
 """
 
 from importlib import import_module
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     )
     from orbitlens.explaining.api import ExplainOptions, explain
     from orbitlens.explaining.explanation import Explanation
+    from orbitlens.exploring.api import Explorer, explore
     from orbitlens.flows.setup import SimulateOptions
     from orbitlens.flows.simulation import Simulation, simulate
     from orbitlens.order.api import audit
@@ -54,6 +55,7 @@ _HOMES = {
     "CheckpointError": "errors",
     "ExplainOptions": "explaining.api",
     "Explanation": "explaining.explanation",
+    "Explorer": "exploring.api",
     "InputError": "errors",
     "MissingPackageError": "errors",
     "Model": "running.model",
@@ -74,6 +76,7 @@ _HOMES = {
     "assert_invariant": "order.defect",
     "audit": "order.api",
     "explain": "explaining.api",
+    "explore": "exploring.api",
     "load": "running.model",
     "positions": "encodings.api",
     "report": "reporting.api",
@@ -89,6 +92,7 @@ __all__ = [
     "CheckpointError",
     "ExplainOptions",
     "Explanation",
+    "Explorer",
     "InputError",
     "MissingPackageError",
     "Model",
@@ -109,6 +113,7 @@ __all__ = [
     "assert_invariant",
     "audit",
     "explain",
+    "explore",
     "load",
     "positions",
     "report",

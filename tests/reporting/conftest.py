@@ -1,15 +1,11 @@
-"""One small report and one browser for all tests of reports."""
+"""One small report for all tests of reports."""
 
 import json
-import os
-import shutil
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
+from browsing import Visit
 from orbitlens.reporting.compact import MOST_BARS
 from orbitlens.reporting.flows import SOME_FLOWS
 from orbitlens.reporting.gather import gather_report
@@ -91,88 +87,6 @@ def _copied(layer, number):
 def page_file(report_data, tmp_path_factory):
     file = tmp_path_factory.mktemp("page") / "report.html"
     return report_data.save(file)
-
-
-def _chromium():
-    """Return a browser's path, None for playwright's own; one is installed if there is none."""
-    if found := _installed():
-        return found
-    tried = []
-    for commands in _ways_to_install():
-        for command in commands:
-            done = subprocess.run(command, capture_output=True, text=True)
-            if done.returncode != 0:
-                tried.append(f"{' '.join(command)}: {done.stderr[-300:]}")
-                break
-        else:
-            return _installed()
-    pytest.fail("there is no browser, and none could be installed:\n" + "\n".join(tried))
-
-
-def _installed():
-    names = ("chromium", "chromium-browser", "google-chrome")
-    return next((found for name in names if (found := shutil.which(name))), None)
-
-
-def _ways_to_install():
-    if shutil.which("apt-get") and os.geteuid() == 0:
-        apt = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=120"]
-        yield [[*apt, "update"], [*apt, "install", "-y", "--no-install-recommends", "chromium"]]
-    yield [[sys.executable, "-m", "playwright", "install", "chromium"]]
-
-
-@pytest.fixture(scope="session")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    arguments = ["--no-sandbox", "--headless", "--disable-gpu", "--disable-background-networking"]
-    with sync_playwright() as play:
-        found = play.chromium.launch(executable_path=_chromium(), args=arguments)
-        yield found
-        found.close()
-
-
-class Visit:
-    """A page that is open, and everything it asked for or complained about."""
-
-    def __init__(self, browser, file, *, width=1280, scheme="light"):
-        self.context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True
-        )
-        self.page = self.context.new_page()
-        self.requests, self.complaints = [], []
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("console", lambda message: self.complaints.append(message.text))
-        self.page.goto(Path(file).as_uri())
-        self.wait("document.documentElement.dataset.ready === 'yes'")
-
-    def wait(self, condition, seconds=60):  # on a busy machine a picture takes its time
-        """Wait until a condition holds; the page's policy forbids playwright's own way."""
-        for _ in range(20 * seconds):
-            if self.page.evaluate(f"Boolean({condition})"):
-                return
-            self.page.wait_for_timeout(50)
-        raise AssertionError(f"never came true: {condition}")
-
-    def drawn_whole(self):
-        """Wait until all charts are drawn, in view or not, and orbits have played."""
-        self.wait("[...document.querySelectorAll('[data-chart] .plot')].every(p => p.panel)")
-        self.wait("[...document.querySelectorAll('.player button')].every(b => "
-                  "b.textContent !== 'Pause')")  # fmt: skip
-
-
-@pytest.fixture
-def visit(browser):
-    open_pages = []
-
-    def go(file, **options):
-        open_pages.append(Visit(browser, file, **options))
-        return open_pages[-1]
-
-    yield go
-    for one in open_pages:
-        one.context.close()
 
 
 @pytest.fixture(scope="session")

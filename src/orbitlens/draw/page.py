@@ -17,6 +17,7 @@ from orbitlens.draw.script import bundle
 from orbitlens.errors import printable
 
 POLICY = "default-src 'none'; img-src data:; script-src '{script}'; style-src '{style}'"
+OWN_SERVER = "; connect-src 'self'"  # of a page that asks the server it came from
 STYLED = re.compile(r' style="([^"]*)"')  # never of a text: `esc` writes its quotes as &quot;
 HARMLESS = re.compile(r"[\w\s#%.,:;()+-]*")  # in a declaration: no brace ends a rule early
 
@@ -46,7 +47,13 @@ def asset(name: str) -> str:
 
 
 def whole_page(
-    title: str, body: str, *, data: Mapping[str, object], styles: Sequence[str], script: str
+    title: str,
+    body: str,
+    *,
+    data: Mapping[str, object],
+    styles: Sequence[str],
+    script: str,
+    connects: bool = False,
 ) -> str:
     """Return a page.
 
@@ -56,11 +63,13 @@ def whole_page(
         data: what scripts read, each by the id of its element.
         styles: paths of style sheets inside the package, after the theme.
         script: path of the module inside the package that the page runs.
+        connects: whether the page may ask the server that it came from.
     """
     body, own = lifted_styles(body)
     sheets = "".join(asset(name) for name in ("draw/assets/theme.css", *styles)) + own
     program = bundle(script, asset)
     policy = POLICY.format(script=_sha256(program), style=_sha256(sheets))
+    policy += OWN_SERVER if connects else ""
     inside = "".join(
         f'<script type="application/json" id="{esc(name)}">{script_json(value)}</script>'
         for name, value in data.items()

@@ -25,7 +25,7 @@ const quoted = text => /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"`
 const field = cell => cell.dataset.v !== undefined ? cell.dataset.v : quoted(harmless(cell.textContent.trim()));
 export const csvOf = table => [...table.rows].map(row => [...row.cells].map(field).join(',')).join('\n') + '\n';
 
-function save(name, type, text) {
+export function download(name, type, text) {
   const link = element('a'), address = URL.createObjectURL(new Blob([text], { type }));
   Object.assign(link, { href: address, download: name });
   document.body.append(link);
@@ -46,8 +46,8 @@ export function downloadable(part) {
       made.addEventListener('click', work);
       box.append(made);
     };
-    button('SVG', 'Download this chart as SVG', () => save(`${name}.svg`, 'image/svg+xml', standaloneSvg(figure.querySelector('.plot svg'), caption)));
-    button('CSV', 'Download its numbers as CSV', () => save(`${name}.csv`, 'text/csv', csvOf(numbers.numbers?.() ?? numbers.querySelector('table'))));
+    button('SVG', 'Download this chart as SVG', () => download(`${name}.svg`, 'image/svg+xml', standaloneSvg(figure.querySelector('.plot svg'), caption)));
+    button('CSV', 'Download its numbers as CSV', () => download(`${name}.csv`, 'text/csv', csvOf(numbers.numbers?.() ?? numbers.querySelector('table'))));
     const below = element('div', undefined, 'below');
     numbers.replaceWith(below);
     below.append(numbers, box);

@@ -1,0 +1,8 @@
+// The room.
+import { make } from './charts.js';
+
+export const model = {
+  mount(place) { place.append(make('p', { class: 'absent', text: 'This room is being furnished.' })); },
+  show() {},
+  hide() {},
+};
