@@ -22,6 +22,7 @@ from orbitlens.order.divergence import js_bits, relative_change
 from orbitlens.order.subject import Subject
 from orbitlens.reporting.data import rounded
 from orbitlens.reporting.orbits import PrincipalAxes, principal_axes
+from orbitlens.running.cutting import FINAL, norms_of
 from orbitlens.running.model import Model
 from orbitlens.tracing.direction_tally import POINTS, DirectionTally
 from orbitlens.tracing.directions import as_norm_sees, log_spread
@@ -272,10 +273,8 @@ def _entropy(logits: Float[Tensor, " outputs"]) -> float:
     return float(torch.special.entr(shares).sum() / math.log(2.0))
 
 
-def sample_cuts(model: Any) -> tuple[str, ...]:  # noqa: ANN401
+def possible_cuts(model: Any) -> tuple[str, ...]:  # noqa: ANN401
     """Return every single cut that a model allows, in the order that a page lists them."""
-    from orbitlens.running.cutting import FINAL, norms_of
-
     explored: Explored = explored_of(model)
     stack = explored.model.architecture.stacks[-1]
     norms = norms_of(explored.model, stack=stack.name)

@@ -227,13 +227,14 @@ def _cell(subject: Subject, name: str | None) -> Cell:
     if name not in set(Cell):
         raise InputError(f"there is no cell {name[:40]!r}; expected one of {', '.join(Cell)}.")
     chosen = Cell(name)
-    why = _why_not(subject, chosen)
+    why = why_not(subject, chosen)
     if why:
         raise InputError(f"{chosen.value}: {why}.")
     return chosen
 
 
-def _why_not(subject: Subject, cell: Cell) -> str:
+def why_not(subject: Subject, cell: Cell) -> str:
+    """Return why a cell cannot be compared, or nothing."""
     if cell in subject.compared:
         return ""
     return subject.obstacle(cell) or NO_MASK
@@ -288,7 +289,7 @@ class _Rows:
 
     def changed(self, cell: Cell, orders: Permutations) -> CellChange:
         """Return what orders do in one cell, on average."""
-        why = _why_not(self.subject, cell)
+        why = why_not(self.subject, cell)
         if why:
             return CellChange(cell=cell.value, change=None, why=why)
         change = float(self.compare(cell, orders).values.mean())
