@@ -1,16 +1,14 @@
 """What the page may ask: a question's name and parameters -> its answer as plain data.
 
-Enters: an explored model, a name of `QUESTIONS` and parameters from a page, which may hold anything.
+Enters: an explored model, a name of `QUESTIONS`, and parameters from a page, which hold anything.
 Leaves: JSON, or an `OrbitlensError` whose message the page shows. What would take long says so
-first (`cost_of`), and runs when the page has agreed.
+first (`Pace`), and runs when the page has agreed.
 """
 
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
-
-import torch
 
 from orbitlens.errors import InputError
 from orbitlens.exploring.data import answer_key
@@ -25,13 +23,17 @@ from orbitlens.exploring.order_data import (
     read_usual,
 )
 from orbitlens.exploring.passes import Explored
-from orbitlens.exploring.sentence import Given, Sentence, sentence_of
+from orbitlens.exploring.sentence import Given, sentence_of
+from orbitlens.order.sensitivity import BATCH_TOKENS
 from orbitlens.order.subject import run
 from orbitlens.results.codec import decode, encode
 from orbitlens.running.loading import threads_for
+from orbitlens.running.model import Model
 
 ASKS_FIRST = 4.0  # seconds beyond which a page is told the cost before anything runs
-TRACING = 3.0  # a trace beside a plain run of its tokens, for a model of 135M parameters
+TRACING = 12.0  # a trace and a scan beside a plain run of the same tokens
+PACE_ROWS, PACE_RUNS = 8, 2
+QUICK = 0.2  # seconds
 Told = Callable[[int, int | None], None]
 
 
@@ -121,28 +123,64 @@ def answer(explored: Explored, name: str, asked: Question, told: Told) -> Any:  
 # --- what it costs ---------------------------------------------------------------------------
 
 
-def seconds_a_token(explored: Explored, n_tokens: int = 16) -> float:
-    """Return how long the model takes for a token, measured on a few: the second of two runs."""
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """How fast a model runs here, measured on a few tokens."""
+
+    call: float  # seconds of a forward call, whatever is in it
+    token: float  # seconds more for every token
+
+    def seconds(self, work: "Work") -> float:
+        """Return how long some work takes."""
+        n_calls = -(-work.rows * work.length // BATCH_TOKENS)
+        return work.factor * (n_calls * self.call + work.rows * work.length * self.token)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What a question runs: so many rows of so many tokens; a trace does more than run them."""
+
+    rows: int
+    length: int
+    factor: float = 1.0
+
+
+def measured_pace(explored: Explored) -> Pace:
+    """Return how fast the model runs: one short row, then several; the best of a few runs each."""
     model = explored.model
-    if model.main_input == "pixel_values":
-        sentence = sentence_of(model, Given(sample=0))
-    else:
-        ids = " ".join(str(1 + k % 7) for k in range(n_tokens))
-        sentence = sentence_of(model, Given(ids=ids))
+    given = Given(ids="1 2 3 4 5 6 7 8 9 10 11 12")
+    sentence = sentence_of(model, Given(sample=0) if _sees(model) else given)
     subject = sentence.subject(model)
-    with threads_for(model.n_parameters), model.evaluating(), torch.inference_mode():
-        for _ in range(2):
+    n_tokens = sentence.n_items + sentence.n_front
+
+    def seconds(n_rows: int) -> float:
+        items = sentence.items.repeat(n_rows, *[1] * (sentence.items.ndim - 1))
+        spent = []
+        for _ in range(PACE_RUNS):
             started = time.perf_counter()
-            run(subject, sentence.items, subject.own_cell)
-            spent = time.perf_counter() - started
-    return spent / (sentence.n_items + sentence.n_front)
+            run(subject, items, subject.own_cell)
+            spent.append(time.perf_counter() - started)
+        return min(spent)
+
+    with threads_for(model.n_parameters), model.evaluating():
+        one, n_rows = seconds(1), PACE_ROWS
+        several = seconds(n_rows)
+        if several < QUICK:  # too short a time to tell what a token takes
+            n_rows = 8 * PACE_ROWS
+            several = seconds(n_rows)
+    token = max(0.0, several - one) / ((n_rows - 1) * n_tokens)
+    return Pace(call=max(0.0, one - token * n_tokens), token=token)
 
 
-def tokens_of(explored: Explored, name: str, asked: Question) -> float:
-    """Return how many tokens a question runs through the model."""
+def _sees(model: Model) -> bool:
+    return model.main_input == "pixel_values"
+
+
+def work_of(explored: Explored, name: str, asked: Question) -> Work:
+    """Return what a question runs through the model."""
     if name == "heads":
-        return TOKENS * TRACING
-    sentence: Sentence = sentence_of(explored.model, asked.given)
+        return Work(rows=8, length=TOKENS // 8, factor=TRACING)
+    sentence = sentence_of(explored.model, asked.given)
     subject = sentence.subject(explored.model)
     if name in {"model", "attention"}:
         rows = 2 if asked.cuts else 1
@@ -152,7 +190,7 @@ def tokens_of(explored: Explored, name: str, asked: Question) -> float:
         rows = len(subject.compared) * (N_SHUFFLES + 1)
     else:
         rows = len(pairs_of(subject, sentence.n_items, asked.which)) + N_SHUFFLES + 2
-    return float(rows * (sentence.n_items + sentence.n_front))
+    return Work(rows=rows, length=sentence.n_items + sentence.n_front)
 
 
 def cost_words(seconds: float) -> str:

@@ -8,6 +8,7 @@ an `AttentionReading`: the attention patterns of one layer. All of it is measure
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -59,7 +60,7 @@ class RunReading:
     positions: tuple[tuple[Point, ...], ...]  # depth, token: in the principal axes
     steps: tuple[BlockStep, ...]  # they sum to the change of S from the first depth to the last
     heads: tuple[tuple[float, ...], ...]  # layer, head: share of what attention does to S
-    outcomes: tuple[Outcome, ...]  # most probable first; none where nothing is predicted
+    outcomes: tuple[Outcome, ...]  # the same ones before and after; none where none are predicted
     entropy: float | None  # of the prediction, in bits
 
 
@@ -119,7 +120,8 @@ def read_model(
     states = _states(first)
     _refuse_equal(states)
     axes = principal_axes(states)
-    reader = _Reader(explored.model, subject, axes)
+    runs = [run.prediction for run in (first, second) if run is not None]
+    reader = _Reader(explored, subject, axes, shown_outcomes(subject, *runs))
     explained = axes.explained.tolist()
     return rounded(
         ModelReading(
@@ -201,8 +203,10 @@ def _change(subject: Subject, first: Pass, second: Pass) -> float:
 class _Reader:
     """Reads runs of one sentence, all in the same axes."""
 
-    def __init__(self, model: Model, subject: Subject, axes: PrincipalAxes) -> None:
-        self.model, self.subject, self.axes = model, subject, axes
+    def __init__(
+        self, explored: Explored, subject: Subject, axes: PrincipalAxes, shown: list[int]
+    ) -> None:
+        self.explored, self.subject, self.axes, self.shown = explored, subject, axes, shown
 
     def read(self, run: Pass) -> RunReading:
         states = _states(run)
@@ -218,13 +222,13 @@ class _Reader:
             positions=tuple(tuple((x[0], x[1], x[2]) for x in row) for row in places),
             steps=tuple(steps),
             heads=tuple(heads),
-            outcomes=outcomes_of(self.model, self.subject, run.prediction),
+            outcomes=outcomes_of(self.explored.model, self.subject, run.prediction, self.shown),
             entropy=_entropy(run.prediction) if self.subject.in_bits else None,
         )
 
     def _tally(self, run: Pass, layer: int) -> DirectionTally:
         """Return the sums of one layer, the same as a trace's, over this sentence alone."""
-        weights = self.model.layer(layer, stack=run.stack.name)
+        weights = self.explored.layer(layer, run.stack.name)
         states = run.layers[layer]
         tally = DirectionTally(weights, n_attributed=states.before.shape[1])
         tally.add(states)
@@ -234,7 +238,7 @@ class _Reader:
 def _steps(tally: DirectionTally, layer: int) -> list[BlockStep]:
     points = [(name, tally.points[name].value) for name in POINTS if tally.points[name].n_pairs]
     steps = []
-    for (before, first), (after, second) in zip(points, points[1:], strict=False):
+    for (before, first), (after, second) in pairwise(points):
         change = log_spread(second) - log_spread(first)
         steps.append(
             BlockStep(
@@ -247,16 +251,23 @@ def _steps(tally: DirectionTally, layer: int) -> list[BlockStep]:
     return steps
 
 
-def outcomes_of(
-    model: Model, subject: Subject, logits: Float[Tensor, " outputs"], n: int = N_OUTCOMES
-) -> tuple[Outcome, ...]:
-    """Return the most probable predictions."""
+def shown_outcomes(subject: Subject, *predictions: Float[Tensor, " outputs"]) -> list[int]:
+    """Return the outputs that are shown: the most probable ones of any of some predictions."""
     if not subject.in_bits:
-        return ()
+        return []
+    found: dict[int, None] = {}
+    for logits in predictions:
+        found |= dict.fromkeys(logits.topk(min(N_OUTCOMES, len(logits))).indices.tolist())
+    return list(found)
+
+
+def outcomes_of(
+    model: Model, subject: Subject, logits: Float[Tensor, " outputs"], shown: Sequence[int]
+) -> tuple[Outcome, ...]:
+    """Return the probabilities of some outputs, the most probable first."""
     shares = logits.double().softmax(-1)
-    top = shares.topk(min(n, len(shares)))
-    pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
-    return tuple(Outcome(name=outcome_name(model, subject, k), probability=p) for k, p in pairs)
+    ranked = sorted(((float(shares[k]), k) for k in shown), reverse=True)
+    return tuple(Outcome(name=outcome_name(model, subject, k), probability=p) for p, k in ranked)
 
 
 def outcome_name(model: Model, subject: Subject, k: int) -> str:

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from orbitlens.errors import InputError
-from orbitlens.exploring.model_data import Outcome, outcomes_of
+from orbitlens.exploring.model_data import Outcome, outcomes_of, shown_outcomes
 from orbitlens.exploring.passes import Explored, explored_of
 from orbitlens.exploring.python_code import python_of
 from orbitlens.exploring.sentence import Given, Sentence, sentence_of
@@ -120,7 +120,9 @@ def read_order(
     rows.n_rows = 2 * len(subject.compared) + 1
     cells = tuple(rows.changed(cell, torch.tensor([chosen])) for cell in Cell)
     own = subject.own_cell
+    before = rows.start(own)
     after = rows.predictions(own, sentence.items[:, chosen])[0]
+    shown = shown_outcomes(subject, before, after)
     n_front = sentence.n_front
     return rounded(
         OrderReading(
@@ -131,8 +133,8 @@ def read_order(
             own_cell=own.value,
             order=tuple(chosen),
             cells=cells,
-            before=outcomes_of(explored.model, subject, rows.start(own)),
-            after=outcomes_of(explored.model, subject, after),
+            before=outcomes_of(explored.model, subject, before, shown),
+            after=outcomes_of(explored.model, subject, after, shown),
             in_bits=subject.in_bits,
             notes=(*explored.model.notes, *sentence.notes),
             python=python_of(explored, "read_order", given, chosen),

@@ -19,6 +19,7 @@ from orbitlens.errors import InputError
 from orbitlens.exploring.sentence import Given, Sentence, sentence_of
 from orbitlens.families.architecture import Stack
 from orbitlens.families.feed import Kind
+from orbitlens.heads.layers import AttentionLayer
 from orbitlens.order.subject import Cell, Subject, run
 from orbitlens.running.capture import LayerStates, capturing, layer_modules
 from orbitlens.running.cutting import Cut, cutting, parse_cut
@@ -51,6 +52,13 @@ class Explored:
     kept: OrderedDict[tuple[Given, tuple[str, ...]], Pass] = field(default_factory=OrderedDict)
 
     orders: OrderedDict[Given, dict[tuple[Cell, int], Tensor]] = field(default_factory=OrderedDict)
+    layers: dict[int, AttentionLayer] = field(default_factory=dict)  # weights, read once
+
+    def layer(self, index: int, stack: str) -> AttentionLayer:
+        """Return the attention weights of a layer of the stack that is followed."""
+        if index not in self.layers:
+            self.layers[index] = self.model.layer(index, stack=stack)
+        return self.layers[index]
 
     def predictions_of(self, given: Given) -> dict[tuple[Cell, int], Tensor]:
         """Return the place where predictions on a sentence as it is are kept, by cell."""
@@ -64,6 +72,7 @@ class Explored:
         """Drop what is kept."""
         self.kept.clear()
         self.orders.clear()
+        self.layers.clear()
 
 
 def explored_of(model: Any) -> Explored:  # noqa: ANN401 - an `Explored`, or what `load` takes

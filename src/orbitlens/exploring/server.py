@@ -26,12 +26,13 @@ from orbitlens.errors import InputError, OrbitlensError
 from orbitlens.exploring.answers import (
     ASKS_FIRST,
     QUESTIONS,
+    Pace,
     Question,
     answer,
     cost_words,
+    measured_pace,
     question_of,
-    seconds_a_token,
-    tokens_of,
+    work_of,
 )
 from orbitlens.exploring.jobs import Job, JobEvent, Told, Worker
 from orbitlens.exploring.passes import Explored
@@ -53,9 +54,7 @@ HEADERS = {
 class ExplorerServer:
     """Serves one model; `close` frees it."""
 
-    def __init__(
-        self, explored: Explored, page: str | Callable[[], str], *, port: int = 0
-    ) -> None:
+    def __init__(self, explored: Explored, page: str | Callable[[], str], *, port: int = 0) -> None:
         """Listen on a port of this machine; 0 takes a free one.
 
         Args:
@@ -68,7 +67,8 @@ class ExplorerServer:
         """
         self.explored: Explored | None = explored
         self.page, self.token = page, secrets.token_urlsafe(24)
-        self.worker, self.pace = Worker(), None
+        self.worker = Worker()
+        self.pace: Pace | None = None  # measured before the first answer
         handler = partial(_Handler, self)
         try:
             self.http = _Http((HOST, port), handler)
@@ -79,8 +79,6 @@ class ExplorerServer:
             ) from error
         self.port = int(self.http.server_address[1])
         self.thread: threading.Thread | None = None
-
-    pace: float | None  # seconds a token, once it was measured
 
     @property
     def address(self) -> str:
@@ -122,8 +120,8 @@ class ExplorerServer:
         assert explored is not None, "no job runs once the server is closed"
         if self.pace is None:
             told(0, None)
-            self.pace = seconds_a_token(explored)
-        seconds = self.pace * tokens_of(explored, name, asked)
+            self.pace = measured_pace(explored)
+        seconds = self.pace.seconds(work_of(explored, name, asked))
         if seconds > ASKS_FIRST and not asked.agreed:
             return {"cost": {"seconds": round(seconds, 1), "words": cost_words(seconds)}}
         return answer(explored, name, asked, told)

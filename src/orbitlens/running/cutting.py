@@ -77,9 +77,7 @@ def parse_cut(text: str) -> Cut:
 
 
 @contextmanager
-def cutting(
-    model: Model, cuts: Iterable[Cut], *, stack: str | None = None
-) -> Iterator[None]:
+def cutting(model: Model, cuts: Iterable[Cut], *, stack: str | None = None) -> Iterator[None]:
     """Within this context `model.module` runs without the given parts.
 
     Raises:
@@ -90,7 +88,9 @@ def cutting(
     chosen = list(cuts)
     for cut in chosen:
         if cut.layer != FINAL and not 0 <= cut.layer < tower.n_layers:
-            raise InputError(f"there is no layer {cut.layer}; layers are 0 to {tower.n_layers - 1}.")
+            raise InputError(
+                f"there is no layer {cut.layer}; layers are 0 to {tower.n_layers - 1}."
+            )
     whole = {c.layer for c in chosen if c.part in {CutPart.ATTENTION, CutPart.BLOCK}}
     heads = {(c.layer, c.head) for c in chosen if c.part is CutPart.HEAD}
     heads |= {(layer, h) for layer in whole for h in range(tower.layers[layer].n_heads)}
@@ -114,7 +114,7 @@ class _Scissors:
         self.layers = layer_modules(model.module, model.checkpoint, stack)
 
     def turns(self, layers: set[int]) -> Iterator[tuple[LayerModules, Iterator[bool]]]:
-        """Yield the modules of cut layers, and whether each call of them is cut: some are shared."""
+        """Yield the modules of cut layers, and whether each call of them is cut."""
         for names in dict.fromkeys(self.layers[layer] for layer in sorted(layers)):
             calls = [k for k, each in enumerate(self.layers) if each == names]
             yield names, itertools.cycle([k in layers for k in calls])

@@ -238,7 +238,7 @@ export const model = {
     const last = this.reading.depths.length - 1, ms = Math.max(2200, Math.min(6000, 700 * last)), began = performance.now();
     cancelAnimationFrame(this.playing);
     const frame = now => {
-      const share = Math.min(1, (now - began) / ms);
+      const share = Math.max(0, Math.min(1, (now - began) / ms)); // a frame may have begun before
       this.depth = share * last;
       this.playing = share < 1 ? requestAnimationFrame(frame) : 0;
       this.drawOrbits();
@@ -249,19 +249,19 @@ export const model = {
   // Where tokens are on the screen, at a depth between two depths.
   placed(run, k, width, height) {
     const { positions } = run, low = Math.floor(k), high = Math.min(positions.length - 1, low + 1), share = k - low, { yaw, pitch } = this.angles, flat = this.view() === 2;
-    const size = 0.44 * Math.min(width, height) / (this.reach || 1);
+    const size = flat ? Math.min(0.43 * width / (this.reach[0] || 1), 0.43 * height / (this.reach[1] || 1)) : 0.46 * Math.min(width, 1.2 * height) / (this.reach[2] || 1);
     return positions[low].map((a, i) => {
-      const [x, y, z] = a.map((v, c) => v + share * (positions[high][i][c] - v));
-      if (flat) { return [width / 2 + size * (x - this.middle[0]), height / 2 - size * (y - this.middle[1]), 0]; }
+      const [x, y, z] = a.map((v, c) => v + share * (positions[high][i][c] - v) - this.middle[c]);
+      if (flat) { return [width / 2 + size * x, height / 2 - size * y, 0]; }
       const u = x * Math.cos(yaw) + z * Math.sin(yaw), w = -x * Math.sin(yaw) + z * Math.cos(yaw);
       return [width / 2 + size * u, height / 2 - size * (y * Math.cos(pitch) - w * Math.sin(pitch)), size * (y * Math.sin(pitch) + w * Math.cos(pitch))];
     });
   },
   measureOrbits() {
     const runs = [this.reading.before, this.reading.after].filter(Boolean), all = runs.flatMap(run => run.positions.flat());
-    const ends = [0, 1].map(c => [Math.min(...all.map(p => p[c])), Math.max(...all.map(p => p[c]))]);
-    this.middle = this.view() === 2 ? ends.map(([a, b]) => (a + b) / 2) : [0, 0];
-    this.reach = this.view() === 2 ? Math.max(...ends.map(([a, b]) => (b - a) / 2)) : Math.max(...all.map(p => Math.hypot(...p)));
+    const ends = [0, 1, 2].map(c => [Math.min(...all.map(p => p[c])), Math.max(...all.map(p => p[c]))]), middle = ends.map(([a, b]) => (a + b) / 2);
+    this.middle = middle;
+    this.reach = [(ends[0][1] - ends[0][0]) / 2, (ends[1][1] - ends[1][0]) / 2, Math.max(...all.map(p => Math.hypot(...p.map((v, c) => v - middle[c]))))];
   },
   drawOrbit(pen, width, height, which) {
     const run = this.reading?.[which];
@@ -281,12 +281,22 @@ export const model = {
       pen.circle(ways[0][i][0], ways[0][i][1], 1.6, { fill: tint, opacity: on ? 0.6 : 0.12 });
       pen.circle(x, y, on ? 4.4 : 3, { fill: tint, stroke: colour('paper'), width: 1.2, opacity: on ? 1 : 0.2 });
       if (i === this.reading.place) { pen.circle(x, y, 7.5, { stroke: tint, width: 1.4, opacity: on ? 0.9 : 0.2 }); }
-      if (on && (active.size || n <= 26)) { pen.text(x + 7, y - 5, short(this.reading.tokens[i], 10), { fill: colour('ink'), size: 11.5, opacity: 0.9 }); }
     }
+    this.drawNames(pen, width, [...Array(n).keys()].filter(i => !active.size || active.has(i)), now);
     if (this.brush && this.brush.which === which) { const { x0, y0, x1, y1 } = this.brush; pen.rect(Math.min(x0, x1), Math.min(y0, y1), Math.abs(x1 - x0), Math.abs(y1 - y0), { fill: colour('accent'), opacity: 0.12 }); pen.rect(Math.min(x0, x1), Math.min(y0, y1), Math.abs(x1 - x0), Math.abs(y1 - y0), { stroke: colour('accent'), opacity: 0.7 }); }
   },
+  // As many names as have room; the token that is asked first.
+  drawNames(pen, width, tokens, now) {
+    const taken = [], order = [this.reading.place, ...tokens.filter(i => i !== this.reading.place)].filter(i => tokens.includes(i));
+    for (const i of order) {
+      const text = short(this.reading.tokens[i], 10), wide = 7.2 * [...text].length + 4, [px, py] = now[i], x = px + 7 + wide > width ? px - 7 - wide : px + 7, y = py - 5;
+      if (taken.some(([a, b, w]) => x < a + w && a < x + wide && Math.abs(y - b) < 12)) { continue; }
+      taken.push([x, y, wide]);
+      pen.text(x, y, text, { fill: colour('ink'), size: 11.5, opacity: 0.85 });
+    }
+  },
   drawAxes(pen, width, height) {
-    const fake = { positions: [[0, 1, 2].flatMap(c => [-1, 1].map(s => [0, 1, 2].map(k => k === c ? s * 0.82 * this.reach : 0)))] }, ends = this.placed(fake, 0, width, height);
+    const fake = { positions: [[0, 1, 2].flatMap(c => [-1, 1].map(s => [0, 1, 2].map(k => this.middle[k] + (k === c ? s * 0.8 * this.reach[2] : 0))))] }, ends = this.placed(fake, 0, width, height);
     for (let c = 0; c < 3; c += 1) {
       pen.line([...ends[2 * c].slice(0, 2), ...ends[2 * c + 1].slice(0, 2)], { stroke: colour('grid'), width: 1.2 });
       pen.text(ends[2 * c + 1][0] + 3, ends[2 * c + 1][1] - 3, `${Math.round(100 * this.reading.explained[c])} %`, { fill: colour('muted'), size: 10.5 });
@@ -355,7 +365,7 @@ export const model = {
       if (!this.reading) { return; }
       const x = this.reading.depths.map((_, k) => k), curves = [{ x, y: this.reading.before.cosine, colour: colour('accent') }];
       if (this.reading.after) { curves.push({ x, y: this.reading.after.cosine, colour: colour('orange'), dash: [5, 4] }); }
-      drawCurves(pen, width, height, { curves, xRange: [0, Math.max(1, x.length - 1)], now: this.depth, xLabel: 'layers passed' });
+      drawCurves(pen, width, height, { curves, xRange: [0, Math.max(1, x.length - 1)], now: this.depth });
     });
     this.stepWords = make('p', { class: 'explains' });
     this.curveWords = make('p', { class: 'explains' });
@@ -366,7 +376,7 @@ export const model = {
     const { before, after } = this.reading, sum = run => run.steps.reduce((total, step) => total + (step.change ?? 0), 0);
     this.waterfall.fit(); this.waterfall.now();
     this.curve.fit(); this.curve.now();
-    this.curveWords.textContent = `From ${before.cosine[0].toFixed(2)} to ${before.cosine.at(-1).toFixed(2)}${after ? `; with the cuts to ${after.cosine.at(-1).toFixed(2)} (dashed)` : ''}. C = 1: all tokens point the same way.`.replaceAll('-', '−');
+    this.curveWords.textContent = `From ${before.cosine[0].toFixed(2)} to ${before.cosine.at(-1).toFixed(2)}${after ? `; with the cuts to ${after.cosine.at(-1).toFixed(2)} (dashed)` : ''}. Across: layers passed. C = 1: all tokens point the same way.`.replaceAll('-', '−');
     this.total = `All blocks together: ${signed(sum(before))}${after ? `; with the cuts ${signed(sum(after))}` : ''}. Below zero tokens gather, above they spread.`;
     this.sayStep();
   },
@@ -404,7 +414,7 @@ export const model = {
 
   drawPrediction() {
     const { before, after, asked, change, in_bits: inBits, tokens, place } = this.reading, at = tokens[place] === undefined ? '' : ` after “${short(tokens[place])}”`;
-    const words = make('p', { class: 'explains', text: `Asked: ${asked}${asked.startsWith('the next') ? at : ''}.` });
+    const words = make('p', { class: 'explains', text: `Asked: ${asked.startsWith('the next token') ? `the next token${at}` : asked}.` });
     if (!inBits) {
       this.prediction.replaceChildren(words, make('p', { text: after ? `With the cuts this vector moves by ${bits(change, false)} of its length.` : 'This model predicts no words or classes: what moves is a vector.' }));
       return;
