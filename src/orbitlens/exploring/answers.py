@@ -30,7 +30,7 @@ from orbitlens.results.codec import decode, encode
 from orbitlens.running.loading import threads_for
 from orbitlens.running.model import Model
 
-ASKS_FIRST = 4.0  # seconds beyond which a page is told the cost before anything runs
+ASKS_FIRST = 6.0  # seconds beyond which a page is told the cost before anything runs
 TRACING = 12.0  # a trace and a scan beside a plain run of the same tokens
 PACE_ROWS, PACE_RUNS = 8, 2
 QUICK = 0.2  # seconds
