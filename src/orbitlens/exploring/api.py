@@ -66,12 +66,12 @@ def explore_data(
     model: Model, text: str | None = None, *, live: bool = False, told: Told | None = None
 ) -> ExplorerData:
     """Return what the page of a model holds; `live` where a server answers in place of a file."""
-    explored = explored_of(model)
-    rooms = rooms_or_why(explored, text or SENTENCE)
+    explored, sentence = explored_of(model), text or SENTENCE
+    rooms = rooms_or_why(explored, sentence)
     return ExplorerData(
         facts=model_facts(model),
-        flow=first_flows(),
-        text=text or SENTENCE,
+        flow=first_flows(model, sentence),
+        text=sentence,
         rooms=rooms,
         answers={} if live else frozen_rooms(explored, rooms, told),
     )

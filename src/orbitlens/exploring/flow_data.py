@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
+from orbitlens.exploring.head_flows import ModelFlows, model_flows
 from orbitlens.flows.examples import EXAMPLES, example_system
+from orbitlens.running.model import Model
 
 MOST_TOKENS = 128  # of a flow in the page
 WIDTHS = (2, 3)  # of the named systems
@@ -34,16 +36,18 @@ class FlowData:
     noise: tuple[tuple[float, ...], ...]  # R of the system "mixed", for each width
     tokens: tuple[tuple[float, ...], ...]  # for each width: MOST_TOKENS x d normal numbers
     points: tuple[tuple[float, ...], ...]  # the same for absolute positions
+    model: ModelFlows
 
 
-def first_flows() -> FlowData:
-    """Return the named systems and the tokens that they move."""
+def first_flows(model: Model, text: str) -> FlowData:
+    """Return the named systems and the tokens that they move, and the flows of a model's heads."""
     return FlowData(
         widths=WIDTHS,
         examples=tuple(_maps(name) for name in EXAMPLES),
         noise=tuple(_normal(d, d, seed=2) for d in WIDTHS),
         tokens=tuple(_normal(MOST_TOKENS, d, seed=0) for d in WIDTHS),
         points=tuple(_normal(MOST_TOKENS, d, seed=1) for d in WIDTHS),
+        model=model_flows(model, text),
     )
 
 

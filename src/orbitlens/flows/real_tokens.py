@@ -4,6 +4,7 @@ Enters: a model and a text. Leaves: `LayerTokens`: one context on its way throug
 one layer, to start a flow from and to compare it with.
 """
 
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from orbitlens.heads.head import Head
 from orbitlens.heads.layers import AttentionLayer
 from orbitlens.running.batches import batches_of, limits_for
 from orbitlens.running.capture import LayerStates, capturing
-from orbitlens.running.inputs import inputs_of, n_positions
+from orbitlens.running.inputs import Batch, inputs_of, n_positions
 from orbitlens.running.loading import threads_for
 from orbitlens.running.model import Model
 
@@ -74,6 +75,30 @@ def layer_tokens(
     Raises:
         InputError: the inputs do not fit the model, or it has an encoder and a decoder.
     """
+    seen = context_states(model, text, n_tokens=n_tokens, layers={layer})
+    return tokens_of_states(model.running.layer(layer, stack=stack), seen.states[layer])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextStates:
+    """One context on its way through some layers of a model."""
+
+    fed: Batch  # the context itself
+    states: Mapping[int, LayerStates]
+
+
+def context_states(
+    model: Model,
+    text: Any,  # noqa: ANN401 - what `inputs_of` takes
+    *,
+    n_tokens: int = 64,
+    layers: Container[int],
+) -> ContextStates:
+    """Run a model on the first `n_tokens` tokens of a text, and keep what some layers do.
+
+    Raises:
+        InputError: the inputs do not fit the model, or it has an encoder and a decoder.
+    """
     opened = model.running
     if len(opened.architecture.stacks) > 1:
         raise InputError(
@@ -89,7 +114,7 @@ def layer_tokens(
     kept: dict[int, LayerStates] = {}
 
     def sink(_stack: Stack, index: int, states: LayerStates) -> None:
-        if index == layer:
+        if index in layers:
             kept[index] = states
 
     device = next(opened.module.parameters()).device
@@ -98,10 +123,11 @@ def layer_tokens(
     with threads_for(opened.n_parameters), opened.evaluating() as module:
         with capturing(module, opened.checkpoint, sink):
             module(**fed)
-    return _of_states(opened.layer(layer, stack=stack), kept[layer])
+    return ContextStates(fed=cut, states=kept)
 
 
-def _of_states(layer: AttentionLayer, states: LayerStates) -> LayerTokens:
+def tokens_of_states(layer: AttentionLayer, states: LayerStates) -> LayerTokens:
+    """Return the first context of a layer's states, what each head adds apart."""
     heads = None
     if layer.output_gain is None:
         blocks = states.mixed[0].double().cpu().unflatten(-1, (layer.n_heads, -1))

@@ -1,8 +1,366 @@
-// The room.
-import { make } from './charts.js';
+// The room Flow: tokens that move, to be dragged; what moves them, to be changed; what is proved of it, and what a model did.
+import { button, choice, colour, drawCurves, drawing, make, menu, number, slider } from './charts.js';
+import { certificatesOf } from './certificates.js';
+import { follow } from './integrator.js';
+import { GAP, attentionOf, clusterLabels, energy, meanCosine } from './measures.js';
+import { phaseMap } from './phase.js';
+import { HEAD, LIMITS, MIXED, flowOf, movedText, pythonOf, settingsOf } from './systems.js';
+import { axesOf, drawScene, places, projection, tintOf } from './view.js';
+
+const SAVED = 241, SECONDS = 11, BUDGET = 8, RTOL = 1e-6, REACH = 16, STEP = 0.06;
+const log2 = { scale: v => 2 ** v, place: Math.log2 };
+let app, data, s, made, run, key = '';
+let stats, moments, radii, widest; // of the frames so far
+let t = 0, chartsAt = 0, captionAt = 0, playing = false, shown = false, asked = 0, before = 0, held = null, chosen = null, hover = null, ghost = true;
+const view = { yaw: 0.55, pitch: 0.32 }, ui = {}, timing = { work: [], draw: [], gaps: [] };
+const span = () => run.until, free = () => s.norm === 'free', moment = () => run.until ? t / run.until * (SAVED - 1) : 0;
+
+// --- the flow --------------------------------------------------------------------------------
+
+function restart() {
+  made = flowOf(s, data.flow);
+  run = follow(made.system, made.tokens, made.n, { until: s.until, rtol: RTOL, saved: SAVED });
+  stats = { times: [], cosine: [], clusters: [], energy: [], size: [] };
+  moments = [];
+  radii = [];
+  widest = -Infinity;
+  work(held ? 10 : 4);
+}
+// Integrate, and read off what has come, for about so many milliseconds.
+function work(milliseconds) {
+  const begun = performance.now();
+  while (performance.now() - begun < milliseconds && (run.status === 'running' || moments.length < run.frames.length)) {
+    if (moments.length < run.frames.length) { measure(moments.length); } else { run.advance(Math.max(1, milliseconds - (performance.now() - begun))); }
+  }
+}
+function measure(k) {
+  const { n, d } = run, x = run.frames[k], scale = run.logScale[k], at = places(x, n, d, made.axes, s.norm === 'pre-ln');
+  moments.push(at);
+  let most = 1e-300;
+  for (let i = 0; i < n; i += 1) { most = Math.max(most, Math.hypot(at[3 * i], at[3 * i + 1], at[3 * i + 2])); }
+  widest = Math.max(widest, Math.log(most) + scale);
+  radii.push(widest); // a cloud that grows is followed, one that shrinks is watched
+  stats.times.push(run.times[k]);
+  stats.cosine.push(meanCosine(x, n, d));
+  stats.clusters.push(clusterLabels(x, n, d, free()).count);
+  stats.size.push((Math.log(most) + scale) / Math.LN10);
+  stats.energy.push(k % 2 && k !== SAVED - 1 ? NaN : energy(made.system, x, n, scale));
+}
+const settled = () => run.status !== 'running' && moments.length === run.frames.length;
+
+function scene() {
+  const n = run.n, isHead = s.layer !== null, last = moments.length - 1, m = Math.min(moment(), last), globe = !free();
+  const logRadius = k => globe ? isHead ? Math.max(...ghostRadius(), widest) + 0.06 : Math.log(1.04) : radii[Math.min(last, Math.ceil(k))] + 0.12;
+  const one = { n, moments, logScale: s.norm === 'free' ? run.logScale : moments.map(() => 0), globe: globe && !isHead, projected: isHead, flat: s.d === 2, view, hover, chosen, names: made.names, logRadius, tint: i => tintOf(i, n),
+    attention: hover !== null || chosen !== null ? attention() : null, future: held !== null, ghost: isHead && ghost && globe ? made.ghost : null, ghostAt: t, words: isHead && n <= 64 && held === null };
+  one.now = (i, frame) => { const low = Math.floor(m), high = Math.min(last, low + 1); return frame.at(one, low, high, m - low, i); };
+  return [one, m];
+}
+const ghostRadius = () => { if (!made.ghostRadius) { made.ghostRadius = ghostShown() ? made.ghost.map(g => { let most = 1e-9; for (let i = 0; i < s.n; i += 1) { most = Math.max(most, Math.hypot(g[3 * i], g[3 * i + 1], g[3 * i + 2])); } return Math.log(most); }) : [-Infinity]; } return made.ghostRadius; };
+const ghostShown = () => made.ghost.length > 0;
+function attention() {
+  const k = Math.min(moments.length - 1, Math.round(moment())), token = hover ?? chosen;
+  return token < run.n ? attentionOf(made.system, run.frames[k], run.n, run.logScale[k], token) : null;
+}
+
+// --- time ------------------------------------------------------------------------------------
+
+function play(on) {
+  playing = on;
+  ui.play.textContent = on ? 'Pause' : t >= span() ? 'Replay' : 'Play';
+  ui.play.setAttribute('aria-pressed', on);
+  wake();
+}
+function go(time) {
+  t = Math.min(span(), Math.max(0, time));
+  ui.time.set(t);
+  ui.clock.textContent = `t = ${t.toFixed(1)}`;
+}
+function wake() { if (shown && !asked) { before = performance.now(); asked = requestAnimationFrame(frame); } }
+function frame(now) {
+  asked = 0;
+  const begun = performance.now(), gap = Math.max(0, now - before);
+  before = now;
+  if (!settled()) { work(BUDGET); }
+  if (playing && held === null) {
+    const reached = stats.times[stats.times.length - 1] ?? 0;
+    go(Math.min(t + gap / 1000 * span() / SECONDS, settled() ? span() : reached));
+    if (!app.calm() && s.d !== 2) { view.yaw += 0.00006 * gap; }
+    if (t >= span()) { play(false); say(); }
+  }
+  const drawn = performance.now();
+  ui.picture.now();
+  if (playing || now - chartsAt > 120) { drawCharts(); chartsAt = now; }
+  if (playing && now - captionAt > 200) { ui.caption.textContent = caption(); captionAt = now; }
+  timing.draw.push(performance.now() - drawn);
+  if (settled() && held === null) { ui.phase.work(playing ? 4 : BUDGET); }
+  timing.work.push(performance.now() - begun);
+  timing.gaps.push(gap);
+  if (timing.work.length > 600) { Object.values(timing).forEach(one => one.shift()); }
+  if (playing || !settled() || held !== null || !ui.phase.finished) { asked = requestAnimationFrame(frame); }
+}
+const drawCharts = () => ui.charts.forEach(one => one.now());
+
+// --- words -----------------------------------------------------------------------------------
+
+function caption() {
+  const k = Math.min(moments.length - 1, Math.round(moment())), whose = s.layer ? `${s.heads === 'all' ? `All heads of layer ${s.layer.layer}` : `Head ${s.layer.layer}.${s.head}`} of ${data.model.name}` : s.system;
+  const where = { sphere: 'on the sphere', free: 'free', 'pre-ln': 'behind a norm' }[s.norm], c = stats.cosine[k];
+  return `${whose}, ${s.n} tokens, ${where}: mean cosine C = ${Number.isFinite(c) ? c.toFixed(3) : '–'}, ${stats.clusters[k]} cluster${stats.clusters[k] === 1 ? '' : 's'} at t = ${t.toFixed(1)}.`;
+}
+function say() { ui.caption.textContent = caption(); ui.live.textContent = caption(); }
+const EXPLAINED = { T1: 'distances of pairs are monotone', T2: 'the whole cloud diverges, or converges to 0', T3: 'tokens on one side of a plane diverge', T4: 'the fate of the first token', T5: 'no token is faster than this',
+  N1: 'tokens in a half-space gather', N1c: 'tokens gather at the leading direction', N2: 'where the first token goes', N3: 'the others follow the first', N4: 'attention cannot be sharper', N5: 'all pairs keep one angle', N6: 'the energy is monotone' };
+const tidy = v => v !== 0 && Math.abs(v) < 1e-3 ? v.toExponential(1).replace('-', '−') : number(v), brief = why => why.replace(/^(no certificate; |breaks: )/, '').split('; ')[0].replace(/^not checked( here)?: /, '');
+function badges() {
+  const found = certificatesOf(s, data.flow, made);
+  ui.badges.replaceChildren(...found.map(({ name, title, holds, margin, why }) => {
+    const state = holds === null ? 'unknown' : holds ? 'holds' : 'fails', word = { unknown: 'not checked here', holds: 'proved', fails: 'no certificate' }[state];
+    return make('li', { class: `badge ${state}`, tabindex: 0, 'aria-label': `${name}, ${title}: ${word}. ${why}` },
+      make('b', { text: name }), make('span', { class: 'what', text: title }), make('span', { class: 'verdict', text: word }),
+      make('span', { class: 'margin', text: holds ? `margin ${margin === null ? '–' : tidy(margin)}` : brief(why) }), make('small', { text: `${EXPLAINED[name]}. ${why}` }));
+  }));
+  const proved = found.filter(one => one.holds).map(one => one.name);
+  ui.proved.textContent = proved.length ? `${proved.join(', ')} proved for this flow and this start` : found.every(one => one.holds === null) ? 'not checked here' : 'nothing is proved of this flow';
+}
+
+// --- controls --------------------------------------------------------------------------------
+
+const set = patch => app.state.set(patch);
+function controls() {
+  const layers = data.flow.model.layers, own = layers.length ? [[HEAD, 'A head of this model']] : [[HEAD, 'A head of this model', true]];
+  ui.system = menu({ label: 'What moves the tokens', value: s.system, groups: [['Named systems', [...data.flow.examples.map(one => [one.name, one.name]), [MIXED, 'mixed']]], [data.model.name, own]],
+    onvalue: v => app.state.replace({ room: 'flow', system: v, ...(v === HEAD ? {} : { norm: s.layer ? null : s.norm, d: s.layer ? null : s.d }) }) });
+  ui.heads = make('div', { class: 'picker', role: 'group', 'aria-label': 'Layer and head' });
+  ui.what = make('p', { class: 'hint' });
+  ui.beta = slider({ label: 'β, sharpness of attention', min: LIMITS.beta[0], max: LIMITS.beta[1], ...log2, value: s.beta, word: v => number(v), onvalue: v => set({ beta: Number(v.toPrecision(3)) }) });
+  ui.v = slider({ label: 'v, factor on the value map', min: LIMITS.v[0], max: LIMITS.v[1], step: 0.05, value: s.v, word: v => number(v), onvalue: v => set({ v: Number(v.toFixed(2)) }) });
+  ui.a = slider({ label: 'a, alignment of V with W', min: -1, max: 1, step: 0.02, value: s.a, word: v => number(v), onvalue: v => set({ a: Number(v.toFixed(2)) }) });
+  ui.until = slider({ label: 'Time to run (depth)', min: LIMITS.until[0], max: LIMITS.until[1], step: 1, value: s.until, word: v => number(v), onvalue: v => set({ until: v }) });
+  ui.n = slider({ label: 'Context n', min: 1, max: s.most, step: 1, value: s.n, word: v => `${Math.round(v)} tokens`, onvalue: v => set({ n: Math.round(v), moved: null }) });
+  ui.base = slider({ label: 'Rotary base', min: LIMITS.base[0], max: LIMITS.base[1], scale: v => 10 ** v, place: Math.log10, value: s.base, word: v => v >= 1000 ? Math.round(v).toLocaleString('en') : number(v), onvalue: v => set({ base: Number(v.toPrecision(3)) }) });
+  ui.mask = choice({ label: 'Mask', options: [['full', 'full', 'every token sees every token'], ['causal', 'causal', 'a token sees itself and those before it']], value: s.mask, onvalue: v => set({ mask: v }) });
+  ui.norm = choice({ label: 'Norm', options: [['sphere', 'sphere', 'tokens are directions'], ['pre-ln', 'own lengths', 'attention sees directions; each token keeps its own length'], ['free', 'free', 'no norm']], value: s.norm, onvalue: v => set({ norm: v, moved: null }) });
+  ui.width = choice({ label: 'Dimensions', options: data.flow.widths.map(d => [String(d), String(d)]), value: String(s.d), onvalue: v => set({ d: v, moved: null }) });
+  const encodings = [['none', 'none'], ['rotary', 'rotary'], ['alibi', 'ALiBi'], ['absolute', 'absolute, added at the input'], ['reinjected', 'absolute, in every layer']];
+  ui.enc = menu({ label: 'Position encoding', value: s.enc, groups: [['Encoding', encodings]], onvalue: v => set({ enc: v }) });
+  ui.own = choice({ label: 'Position encoding', options: [['own', 'its own'], ['none', 'none']], value: s.enc, onvalue: v => set({ enc: v }) });
+  ui.count = choice({ label: 'Number of heads', options: [['1', '1'], ['2', '2'], ['4', '4']], value: String(s.heads), onvalue: v => set({ heads: v }) });
+  ui.all = choice({ label: 'Heads', options: [['one', 'this one'], ['all', 'all of the layer']], value: String(s.heads), onvalue: v => set({ heads: v }) });
+  ui.reset = button('Put tokens back', 'Forget what was dragged', () => set({ moved: null }));
+  const parts = [ui.system.box, ui.heads, ui.what, ui.beta.box, ui.v.box, ui.a.box, ui.n.box, ui.until.box, ui.norm.box, ui.mask.box, ui.enc.box, ui.own.box, ui.base.box, ui.count.box, ui.all.box, ui.width.box, ui.reset];
+  return make('form', { class: 'card settings', 'aria-label': 'Settings of the flow', onsubmit: event => event.preventDefault() }, ...parts);
+}
+function refreshControls() {
+  const isHead = s.layer !== null, on = (one, yes) => { (one.box ?? one).hidden = !yes; };
+  for (const name of ['beta', 'v', 'a', 'until', 'n', 'base']) { ui[name].set(s[name]); }
+  ui.n.box.querySelector('input').max = s.most;
+  ui.n.set(s.n);
+  ui.time.box.querySelector('input').max = s.until;
+  for (const [name, value] of [['mask', s.mask], ['norm', s.norm], ['width', s.d], ['own', s.enc], ['count', s.heads], ['all', s.heads], ['system', s.system]]) { ui[name].set(value); }
+  ui.enc.set(s.enc);
+  ui.norm.enable('pre-ln', s.norms.includes('pre-ln'), 'for heads of a model with norms');
+  on(ui.a, s.system === MIXED);
+  on(ui.base, isHead ? s.layer.rotary?.plain && s.enc === 'own' : s.enc === 'rotary');
+  on(ui.enc, !isHead);
+  on(ui.width, !isHead);
+  on(ui.count, !isHead);
+  on(ui.own, isHead && (s.layer.rotary || s.layer.slopes));
+  on(ui.all, isHead);
+  on(ui.heads, isHead);
+  on(ui.ghost, isHead);
+  ui.reset.hidden = s.moved.size === 0;
+  ui.what.textContent = isHead ? measuredWords() : s.system === MIXED ? 'W = I and V = a I + √(1 − a²) R, R random' : data.flow.examples.find(one => one.name === s.system).what.split(free() ? '\n' : ':')[0];
+  ui.phaseWords.textContent = `${ui.phase.words(s)} across, β upwards: how such a flow ends. Click a point to start it.`;
+  ui.legend.replaceChildren(...(free() ? [key2('gather', 'tokens converge'), key2('spread', 'tokens diverge')] : [key2('gather', 'directions gather'), key2('spread', 'directions spread')]));
+  if (isHead) { refreshPicker(); }
+}
+const key2 = (name, words) => make('span', {}, make('i', { class: name }), words);
+function measuredWords() {
+  const { layer, head_cosine: alone, ghost_cosine: c } = s.layer, one = alone[s.head];
+  if (s.heads === 'all' || one === undefined) { return `The model's tokens of “${short(data.text)}” in front of layer ${layer}: C = ${c[0].toFixed(3)}, one layer later ${(c[1] ?? c[0]).toFixed(3)}.`; }
+  return `The model's tokens of “${short(data.text)}” in front of layer ${layer}: C = ${c[0].toFixed(3)}. Measured after this head alone: ${one.toFixed(3)}. One unit of time is one layer.`;
+}
+const short = text => text.length > 44 ? `${text.slice(0, 42)}…` : text;
+function refreshPicker() {
+  const held = new Set(data.flow.model.layers.map(one => one.layer)), rows = [];
+  for (let l = 0; l < data.model.n_layers; l += 1) {
+    const n = data.flow.model.layers.find(one => one.layer === l)?.n_heads ?? data.model.n_heads;
+    rows.push(make('span', { class: 'layer', text: l }), make('span', { class: 'row' }, ...Array.from({ length: n }, (_, h) => button('', held.has(l) ? `Head ${l}.${h}` : data.flow.model.why_missing, () => set({ layer: l, head: h, moved: null }),
+      { 'aria-label': `Head ${l}.${h}`, 'aria-pressed': String(l === s.layer.layer && (h === s.head || s.heads === 'all')), disabled: !held.has(l) }))));
+  }
+  ui.heads.replaceChildren(make('span', { class: 'axis', text: 'layer × head' }), make('div', { class: 'cells' }, ...rows));
+}
+
+// --- hands -----------------------------------------------------------------------------------
+
+function nearest(event) {
+  const bounds = ui.picture.canvas.getBoundingClientRect(), x = event.clientX - bounds.left, y = event.clientY - bounds.top, [one, m] = scene();
+  const width = bounds.width, height = bounds.height, frame = projection(one, width, height, one.logRadius(m)), low = Math.floor(m), high = Math.min(moments.length - 1, low + 1);
+  let best = null, least = REACH ** 2;
+  for (let i = 0; i < run.n; i += 1) { const p = frame.at(one, low, high, m - low, i), q = (p.x - x) ** 2 + (p.y - y) ** 2 - (p.z > 0 ? 20 : 0); if (q < least) { least = q; best = i; } }
+  return { token: best, x, y, frame, one };
+}
+function startPlace(i) { // where a token starts, in the picture's coordinates, before it was dragged
+  const plain = flowOf({ ...s, moved: new Map() }, data.flow);
+  return [...places(follow(plain.system, plain.tokens, plain.n, { until: 0 }).frames[0], plain.n, s.d, plain.axes, s.norm === 'pre-ln').subarray(3 * i, 3 * i + 3)];
+}
+function place(i, target, from) {
+  const scale = s.layer && s.norm === 'free' ? made.scale : 1, by = target.map((v, k) => Math.max(-90, Math.min(90, (v - from[k]) / scale)));
+  s = { ...s, moved: new Map(s.moved).set(i, by.map(v => Number(v.toFixed(4)))) };
+  key = keyOf(s);
+  restart();
+  go(0);
+  badges();
+  wake();
+}
+function pointers() {
+  const canvas = ui.picture.canvas;
+  let grip = null;
+  canvas.addEventListener('pointerdown', event => {
+    const { token, x, y } = nearest(event);
+    canvas.setPointerCapture(event.pointerId);
+    canvas.focus({ preventScroll: true });
+    if (token === null) { grip = { turn: [event.clientX, event.clientY, view.yaw, view.pitch] }; return; }
+    chosen = token;
+    held = token;
+    hover = null;
+    play(false);
+    go(0);
+    const [one] = scene(), frame = projection(one, canvas.clientWidth, canvas.clientHeight, one.logRadius(0)), p = frame.at(one, 0, 0, 0, token);
+    grip = { token, from: startPlace(token), frame, depth: p.z, off: [p.x - x, p.y - y], jumped: Math.hypot(p.x - x, p.y - y) > REACH };
+    if (grip.jumped) { grip.off = [0, 0]; grip.fresh = true; }
+    wake();
+  });
+  canvas.addEventListener('pointermove', event => {
+    if (!grip) { const { token } = nearest(event); if (token !== hover) { hover = token; canvas.classList.toggle('grabs', token !== null); ui.picture.soon(); } return; }
+    if (grip.turn) {
+      if (s.d === 2) { return; }
+      const [x, y, yaw, pitch] = grip.turn;
+      view.yaw = yaw - (event.clientX - x) * 0.008;
+      view.pitch = Math.max(-1.5, Math.min(1.5, pitch + (event.clientY - y) * 0.008));
+      ui.picture.soon();
+      return;
+    }
+    const bounds = canvas.getBoundingClientRect(), { frame, from, token } = grip, x = (event.clientX - bounds.left + grip.off[0] - frame.cx) / frame.unit, y = (frame.cy - (event.clientY - bounds.top + grip.off[1])) / frame.unit;
+    let z = grip.depth;
+    if (s.norm === 'sphere' && !s.layer) { const r = Math.hypot(x, y) * Math.exp(frame.logRadius); z = s.d === 2 ? 0 : Math.sqrt(Math.max(0, 1 - r * r)) * Math.exp(-frame.logRadius) * (grip.depth < 0 ? -1 : 1); }
+    const axes = frame.view, target = [0, 1, 2].map(k => (axes[0][k] * x + axes[1][k] * y + axes[2][k] * z) * Math.exp(frame.logRadius));
+    place(token, target, from);
+  });
+  const drop = () => {
+    const was = grip;
+    grip = null;
+    if (held === null) { return; }
+    held = null;
+    if (was?.token !== undefined && s.moved.has(was.token)) { set({ moved: movedText(s.moved) }); }
+    if (!app.calm()) { play(true); }
+    wake();
+  };
+  canvas.addEventListener('pointerup', drop);
+  canvas.addEventListener('pointercancel', drop);
+  canvas.addEventListener('pointerleave', () => { if (!grip && hover !== null) { hover = null; ui.picture.soon(); } });
+  canvas.addEventListener('keydown', event => {
+    const move = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key];
+    if (event.key === '[' || event.key === ']') { chosen = ((chosen ?? -1) + (event.key === ']' ? 1 : -1) + run.n) % run.n; ui.live.textContent = `Token ${chosen}${made.names[chosen] ? ` “${made.names[chosen]}”` : ''} chosen; arrows move it.`; }
+    else if (event.key === ' ') { toggle(); }
+    else if (event.key === 'Escape') { chosen = null; }
+    else if (move && chosen !== null) {
+      const axes = axesOf(s.d === 2 ? { yaw: 0, pitch: Math.PI / 2 } : view), from = startPlace(chosen), now = moments[0].subarray(3 * chosen, 3 * chosen + 3), unit = free() ? Math.exp(radii[0]) : 1;
+      place(chosen, [0, 1, 2].map(k => now[k] + STEP * unit * (axes[0][k] * move[0] + axes[1][k] * move[1])), from);
+      set({ moved: movedText(s.moved) });
+    } else if (move && s.d !== 2) { view.yaw -= 0.08 * move[0]; view.pitch = Math.max(-1.5, Math.min(1.5, view.pitch - 0.08 * move[1])); }
+    else { return; }
+    event.preventDefault();
+    ui.picture.soon();
+  });
+}
+const toggle = () => { if (!playing && t >= span()) { go(0); } play(!playing); };
+
+// --- the room --------------------------------------------------------------------------------
+
+function build(place) {
+  ui.picture = drawing('Tokens in motion. Square brackets choose a token, arrows move it, space plays.', (pen, width, height) => { if (moments?.length) { drawScene(pen, width, height, ...scene()); } });
+  Object.assign(ui.picture.canvas, { tabIndex: 0 });
+  ui.picture.canvas.classList.add('stage-canvas');
+  const chart = (title, label, options) => { const one = drawing(label, (pen, width, height) => { if (stats) { drawCurves(pen, width, height, { xRange: [0, s.until], now: t, ...options() }); } }); return { ...one, title }; };
+  const cosines = () => [{ x: stats.times, y: stats.cosine, colour: colour('blue') }, ...(s.layer && ghost ? [{ x: s.layer.ghost_cosine.map((_, k) => k), y: s.layer.ghost_cosine, colour: colour('grey'), dash: [4, 3] }] : [])];
+  const evens = { get x() { return stats.times.filter((_, k) => Number.isFinite(stats.energy[k])); }, get y() { return stats.energy.filter(Number.isFinite); } };
+  ui.charts = [
+    chart('Energy, ln of mean exp(score)', 'Energy over time', () => ({ curves: [{ x: evens.x, y: evens.y, colour: colour('green') }] })),
+    chart('C, mean cosine over pairs', 'Mean cosine over time', () => ({ curves: cosines(), range: [Math.min(0, ...stats.cosine.filter(Number.isFinite), 0), 1] })),
+    chart(`Clusters, gap below ${GAP}`, 'Number of clusters over time', () => ({ curves: [{ x: stats.times, y: stats.clusters, colour: colour('orange') }], range: [0, Math.max(2, ...stats.clusters)] })),
+  ];
+  ui.play = button('Play', 'Play or pause (space)', toggle, { class: 'play' });
+  ui.time = slider({ label: 'Time', min: 0, max: s.until, value: 0, word: v => `t = ${v.toFixed(1)}`, onvalue: v => { play(false); go(v); say(); wake(); } });
+  ui.clock = make('output', { class: 'clock', text: 't = 0.0' });
+  ui.caption = make('p', { class: 'caption' });
+  ui.live = make('p', { class: 'unseen', 'aria-live': 'polite' });
+  ui.ghost = make('label', { class: 'tick' }, make('input', { type: 'checkbox', checked: true, onchange: event => { ghost = event.target.checked; made.ghostRadius = null; ui.picture.soon(); drawCharts(); } }), 'the model itself, as a ghost');
+  ui.badges = make('ul', { class: 'badges', 'aria-label': 'Certificates' });
+  ui.proved = make('p', { class: 'hint', 'aria-live': 'polite' });
+  ui.phase = phaseMap(app, patch => { if (!app.calm()) { playing = true; } set(patch); });
+  Object.assign(ui.phase.canvas, { tabIndex: 0 });
+  ui.phase.canvas.setAttribute('aria-label', 'Phase map. Arrows move the point, and start its flow.');
+  ui.phase.canvas.addEventListener('pointerdown', event => { ui.phase.pick(event); ui.phase.canvas.setPointerCapture(event.pointerId); });
+  ui.phase.canvas.addEventListener('pointermove', event => { if (event.buttons) { ui.phase.pick(event); } });
+  ui.phase.canvas.addEventListener('keydown', event => {
+    const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key];
+    if (step) { event.preventDefault(); ui.phase.step(...step); }
+  });
+  ui.phaseWords = make('p', { class: 'hint' });
+  ui.legend = make('p', { class: 'legend' });
+  const left = controls();
+  const stage = make('div', { class: 'card stage' }, make('div', { class: 'tokens' }, ui.picture.box, make('p', { class: 'order', 'aria-hidden': 'true' }, make('span', { text: 'first' }), make('i'), make('span', { text: 'last token' }))),
+    make('div', { class: 'transport' }, ui.play, ui.time.box, ui.ghost), ui.caption, ui.live);
+  const right = make('div', { class: 'side' }, make('section', { class: 'card phase' }, make('h2', { text: 'Phase map' }), make('div', { class: 'map' }, ui.phase.box), ui.legend, ui.phaseWords),
+    make('section', { class: 'card proofs' }, make('h2', { text: 'What is proved' }), ui.proved, ui.badges));
+  const below = make('div', { class: 'curves' }, ...ui.charts.map(one => make('figure', { class: 'card' }, make('figcaption', { text: one.title }), make('div', { class: 'chart' }, one.box))));
+  place.append(make('div', { class: 'flow' }, left, stage, right, below));
+  pointers();
+}
+const keyOf = one => JSON.stringify({ ...one, layer: one.layer?.layer, moved: movedText(one.moved) });
 
 export const flow = {
-  mount(place) { place.append(make('p', { class: 'absent', text: 'This room is being furnished.' })); },
-  show() {},
-  hide() {},
+  follow, // for tests: the integrator alone
+  timing,
+  certificates: (state, over) => { const one = settingsOf(state, over ?? data.flow); return certificatesOf(one, over ?? data.flow, flowOf(one, over ?? data.flow)); },
+  mount(place, given) {
+    app = given;
+    data = app.data;
+    s = settingsOf(app.state.get(), data.flow);
+    build(place);
+  },
+  show(state) {
+    shown = true;
+    const next = settingsOf(state, data.flow), now = keyOf(next);
+    if (now !== key) {
+      const wasPlaying = playing || key === '';
+      s = next;
+      key = now;
+      chosen = chosen !== null && chosen < s.n && s.moved.has(chosen) ? chosen : null;
+      hover = null;
+      restart();
+      go(0);
+      refreshControls();
+      badges();
+      ui.phase.set(s);
+      if (app.calm()) { work(2000); go(span()); play(false); } else { play(wasPlaying || playing || held === null); }
+      say();
+    } else { refreshControls(); ui.phase.redraw(); }
+    ui.picture.soon();
+    drawCharts();
+    wake();
+  },
+  hide() { shown = false; cancelAnimationFrame(asked); asked = 0; },
+  picture: () => ui.picture.canvas,
+  python: () => pythonOf(s, data.flow, data.model, data.text),
+  rows() {
+    while (!settled()) { work(50); }
+    const names = ['time', 'mean_cosine', 'clusters', 'log10_largest_shown'];
+    return [names, ...stats.times.map((time, k) => [time, stats.cosine[k], stats.clusters[k], stats.size[k]])];
+  },
+  // Where the run ends: what the Python of this state prints.
+  ending() { while (!settled()) { work(50); } const k = stats.times.length - 1; return { time: stats.times[k], cosine: stats.cosine[k], clusters: stats.clusters[k], status: run.status }; },
+  seek(time) { play(false); while (!settled()) { work(50); } go(time); say(); wake(); },
 };
