@@ -237,7 +237,10 @@ def test_what_takes_long_says_so_before_it_runs(serving):
     serving.pace = Pace(call=0.0, token=0.5)  # a slow model
     asked = {"text": "To be, or not", "cell": "pe_causal"}
     cost = ask(serving, "swaps", **asked)[-1]["result"]["cost"]
-    assert cost["seconds"] == pytest.approx(0.5 * 13 * (12 * 11 / 2 + 18)) and "minutes" in cost["words"]
+    assert (
+        cost["seconds"] == pytest.approx(0.5 * 13 * (12 * 11 / 2 + 18))
+        and "minutes" in cost["words"]
+    )
     assert ask(serving, "swaps", **asked, agreed=True)[-1]["result"]["swaps"]
     serving.pace = FAST
     assert "cost" not in ask(serving, "order", text="To be, or not")[-1]["result"]

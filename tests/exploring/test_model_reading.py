@@ -57,7 +57,9 @@ def test_steps_and_heads_are_those_of_a_trace(nano, reading):
 def test_steps_add_up_to_the_change_of_s(reading):
     for run in (reading.before, reading.after):
         whole = torch.tensor([1 - run.cosine[-1], 1 - run.cosine[0]]).double().log()
-        assert sum(s.change for s in run.steps) == pytest.approx(float(whole[0] - whole[1]), abs=1e-4)
+        assert sum(s.change for s in run.steps) == pytest.approx(
+            float(whole[0] - whole[1]), abs=1e-4
+        )
 
 
 def test_a_head_that_is_cut_has_no_share(reading):

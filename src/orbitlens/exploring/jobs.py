@@ -1,10 +1,11 @@
 """One worker over one model: questions wait in line, tell how far they are, and can be cancelled.
 
 Enters: work as functions. Leaves: `Job`s, whose events a thread that serves a page reads. A model
-runs one question at a time, whoever asks; pages stay quick meanwhile. Closing drops what waits,
+runs one question at a time, whoever asks, quick ones first. Closing drops what waits,
 stops what runs at its next layer or batch, and lets go of the model.
 """
 
+import itertools
 import queue
 import threading
 from collections.abc import Callable
@@ -38,6 +39,7 @@ class Job:
 
     work: Callable[[Told], Any]
     what: str
+    quick: bool = True  # answered before what takes longer, whoever asked first
     events: "queue.Queue[JobEvent]" = field(default_factory=queue.Queue)
     cancelled: threading.Event = field(default_factory=threading.Event)
 
@@ -66,19 +68,29 @@ class Job:
             self.events.put(JobEvent(error=text, last=True))
 
 
+@dataclass(frozen=True, order=True)
+class _Waiting:
+    """A place in line."""
+
+    rank: int
+    number: int
+    job: Job | None = field(compare=False)
+
+
 class Worker:
     """Runs jobs one after another in a thread of its own."""
 
     def __init__(self) -> None:
         """Start the thread."""
-        self.waiting: queue.Queue[Job | None] = queue.Queue(MOST_WAITING)
+        self.waiting: queue.PriorityQueue[_Waiting] = queue.PriorityQueue(MOST_WAITING + 1)
+        self.number = itertools.count()
         self.current: Job | None = None
         self.closed = threading.Event()
         self.thread = threading.Thread(target=self._work, name="orbitlens explorer", daemon=True)
         self.thread.start()
 
     def _work(self) -> None:
-        while (job := self.waiting.get()) is not None:
+        while (job := self.waiting.get().job) is not None:
             if job.cancelled.is_set() or self.closed.is_set():
                 job.events.put(JobEvent(error="cancelled", last=True))
                 continue
@@ -89,17 +101,10 @@ class Worker:
 
     def ask(self, job: Job) -> bool:
         """Put a job in line; False where the line is full or closed."""
-        if self.closed.is_set():
+        if self.closed.is_set() or self.waiting.qsize() >= MOST_WAITING:
             return False
-        try:
-            self.waiting.put_nowait(job)
-        except queue.Full:
-            return False
+        self.waiting.put_nowait(_Waiting(0 if job.quick else 1, next(self.number), job))
         return True
-
-    def ahead(self) -> int:
-        """Return how many jobs wait in line."""
-        return self.waiting.qsize()
 
     def close(self, seconds: float = 10.0) -> None:
         """Stop what runs at its next layer, drop what waits, and end the thread."""
@@ -107,5 +112,5 @@ class Worker:
         current = self.current
         if current is not None:
             current.cancelled.set()
-        self.waiting.put(None)
+        self.waiting.put(_Waiting(2, next(self.number), None))  # behind what waits
         self.thread.join(seconds)

@@ -113,7 +113,8 @@ class ExplorerServer:
 
     def job(self, name: str, asked: Question) -> Job:
         """Return a question as a job for the worker."""
-        return Job(work=partial(self._answer, name, asked), what=WHAT.get(name, "running"))
+        work = partial(self._answer, name, asked)
+        return Job(work=work, what=WHAT[name], quick=name in QUICK)
 
     def _answer(self, name: str, asked: Question, told: Told) -> Any:  # noqa: ANN401 - JSON
         explored = self.explored
@@ -127,6 +128,7 @@ class ExplorerServer:
         return answer(explored, name, asked, told)
 
 
+QUICK = {"model", "attention", "order"}  # one pass or two, which a person waits for
 WHAT = {
     "model": "running the sentence",
     "attention": "reading attention",

@@ -81,7 +81,7 @@ export const model = {
   makeTokens() {
     this.arcs = drawing('Arcs of attention: from each token to those it looks at', (pen, width, height) => this.drawArcs(pen, width, height, 'before'));
     this.arcsCut = drawing('Arcs of attention with the cuts', (pen, width, height) => this.drawArcs(pen, width, height, 'after'));
-    this.tokenRow = make('div', { class: 'tokens', role: 'listbox', 'aria-label': 'Tokens; arrows move, Enter picks', 'aria-multiselectable': 'true' });
+    this.tokenRow = make('div', { class: 'token-row', role: 'listbox', 'aria-label': 'Tokens; arrows move, Enter picks', 'aria-multiselectable': 'true' });
     this.tokenScroll = make('div', { class: 'token-scroll', tabindex: -1 }, make('div', { class: 'token-track' }, make('div', { class: 'arcs' }, this.arcs.box), this.tokenRow, make('div', { class: 'arcs cut', hidden: true }, this.arcsCut.box)));
     this.tokenWords = make('p', { class: 'explains' });
     const step = by => () => {

@@ -17,7 +17,7 @@ export const order = {
     this.ask = Object.fromEntries(Object.entries(this.statuses).map(([name, status]) => [name, asker(app, name, status)]));
     this.sentence = sentenceBox(app, { what: 'The same sentence' });
     this.notes = make('div');
-    this.row = make('div', { class: 'tokens movable', role: 'list', 'aria-label': 'Tokens: drag them, or focus one and move it with the arrows' });
+    this.row = make('div', { class: 'token-row movable', role: 'list', 'aria-label': 'Tokens: drag them, or focus one and move it with the arrows' });
     this.words = make('p', { class: 'explains' });
     this.big = make('p', { class: 'big' });
     this.bigWords = make('p', { class: 'explains' });
