@@ -1,4 +1,4 @@
-"""The server answers its own page and nobody else, one question at a time, and lets go at the end."""
+"""The server answers its own page and nobody else, a question at a time, and lets go at the end."""
 
 import gc
 import http.client

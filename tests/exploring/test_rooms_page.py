@@ -14,10 +14,15 @@ from orbitlens.running.model import load
 
 WORDS = "To be, or not"
 HOSTILE = "</script><img src=x onerror=\"document.title='run'\"><b>'&amp;"
-BOXES = """[...document.querySelectorAll('.room:not([hidden]) *')].filter(e => e.getBoundingClientRect().right
-  > innerWidth + 1 && !e.closest('.token-scroll, .cut-board, .heads')).map(e => e.className || e.tagName)"""
-
-
+ROOM = ".room:not([hidden])"
+BOXES = f"""[...document.querySelectorAll('{ROOM} *')].filter(e =>
+  e.getBoundingClientRect().right > innerWidth + 1
+  && !e.closest('.token-scroll, .cut-board, .heads')).map(e => e.className || e.tagName)"""
+UNNAMED = f"""[...document.querySelectorAll('{ROOM} :is(button, input, textarea, select, canvas)')]
+  .filter(e => !(e.textContent.trim() || e.getAttribute('aria-label') || e.title
+  || e.labels?.length)).map(e => e.outerHTML)"""
+GRID = """(() => { const g = rooms.order.grid(...rooms.order.map.size());
+  return [g.side, g.left, g.top]; })()"""
 PAGES = {}  # made once: what a model's page begins with
 
 
@@ -151,9 +156,7 @@ def test_tokens_are_dragged_and_moved_by_keys(nano):
 def test_a_click_on_the_map_swaps_these_two(nano):
     nano.go("#room=order").wait(ORDER_READY)
     box = nano.page.locator(".chart.square canvas").bounding_box()
-    side, left, top = nano.page.evaluate(
-        "(() => { const g = rooms.order.grid(...rooms.order.map.size()); return [g.side, g.left, g.top]; })()"
-    )
+    side, left, top = nano.page.evaluate(GRID)
     nano.page.mouse.click(box["x"] + left + 1.5 * side, box["y"] + top + 4.5 * side)
     nano.wait("rooms.order.reading.order[1] === 4 && rooms.order.reading.order[4] === 1")
 
@@ -314,10 +317,7 @@ def test_nothing_but_its_own_server_is_asked(nano):
 def test_every_control_has_a_name(nano):
     for room, ready in (("model", MODEL_READY), ("order", ORDER_READY)):
         nano.go(f"#room={room}").wait(ready)
-        unnamed = nano.page.evaluate(
-            """[...document.querySelectorAll('.room:not([hidden]) :is(button, input, textarea, select, canvas)')].filter(e =>
-            !(e.textContent.trim() || e.getAttribute('aria-label') || e.title || e.labels?.length)).map(e => e.outerHTML)"""
-        )
+        unnamed = nano.page.evaluate(UNNAMED)
         assert unnamed == []
 
 
