@@ -56,6 +56,8 @@ docs: $(VENV)/.dev  ## check that the documentation is current, and build it int
 	@echo "docs/generate.py: examples run, and what pages show is current"
 	@HF_HUB_OFFLINE=1 $(BIN)/python docs/generate.py --check
 	@$(BIN)/python docs/make_notebook.py --check
+	@echo "docs/make_explorers.py: live explorers of the zoo's models"
+	@HF_HUB_OFFLINE=1 $(BIN)/python docs/make_explorers.py
 	@echo "mkdocs: strict build"  # never with --quiet: it drops the warnings that --strict counts
 	@$(MKDOCS) build --strict
 
@@ -94,7 +96,7 @@ pins:  ## write constraints.txt anew: newest versions in range, torch as it is
 	@echo "$(PINS) is new. Run: make test check"
 
 clean:  ## remove the environment, the results and all caches
-	@rm -rf $(VENV) $(VENV)-flow $(VENV)-pins $(VENV)-3.12 $(VENV)-3.13 build dist site out .hypothesis .import_linter_cache
+	@rm -rf $(VENV) $(VENV)-flow $(VENV)-pins $(VENV)-3.12 $(VENV)-3.13 build dist site docs/explorers out .hypothesis .import_linter_cache
 	@rm -rf .mypy_cache .pytest_cache .ruff_cache
 	@find src papers tests docs benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 

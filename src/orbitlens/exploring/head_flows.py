@@ -30,7 +30,8 @@ from orbitlens.results.codec import encode
 from orbitlens.running.model import Model
 from orbitlens.running.token_names import names_of_tokens
 
-MOST_BYTES = 1_200_000  # of weights in a frozen page, before base64
+MOST_BYTES = 1_200_000  # of weights in a page, before base64
+ONE_LAYER = 8_000_000  # up to which a page holds one layer at least
 CONTEXT = 64  # tokens of the text
 AXES = 3  # of the picture
 
@@ -102,8 +103,9 @@ def model_flows(model: Model, text: str, *, budget: int = MOST_BYTES) -> ModelFl
         first = model.running.layer(0)
         system_of_heads(list(first))  # says why, where a head has no flow
         n_layers = model.architecture.stacks[0].n_layers
-        chosen = _spread(n_layers, budget // max(_weight_bytes(first), 1))
-        seen = context_states(model, text, n_tokens=CONTEXT, layers=range(n_layers))
+        size = _weight_bytes(first)
+        chosen = _spread(n_layers, max(budget // size, 1 if size <= ONE_LAYER else 0))
+        seen = _read(model, text, range(n_layers))
     except InputError as error:
         return ModelFlows(tokens=(), layers=(), why_missing=str(error))
     missing = "" if len(chosen) == n_layers else _too_large(model, n_layers, len(chosen))
@@ -123,8 +125,14 @@ def layer_answer(model: Model, text: str, layer: int) -> object:
     n_layers = model.architecture.stacks[0].n_layers
     if not 0 <= layer < n_layers:
         raise InputError(f"there is no layer {layer}: the model has layers 0 to {n_layers - 1}.")
-    seen = context_states(model, text, n_tokens=CONTEXT, layers=range(layer, n_layers))
+    seen = _read(model, text, range(layer, n_layers))
     return encode(layer_flow(model, seen, layer))
+
+
+def _read(model: Model, text: str, layers: range) -> ContextStates:
+    """Run the model on the text, or where it reads none on what it gets without one."""
+    reads = model.main_input == "input_ids" and model.tokenizer is not None
+    return context_states(model, text if reads else None, n_tokens=CONTEXT, layers=layers)
 
 
 def _spread(n_layers: int, fits: int) -> list[int]:

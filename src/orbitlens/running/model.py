@@ -185,6 +185,12 @@ class Model:
             module = fresh_module(self.checkpoint.path, seed=seed)
         return Model(checkpoint_of_module(module), module=module, tokenizer=self.tokenizer)
 
+    def explore(self, text: str | None = None) -> Any:  # noqa: ANN401 - an `Explorer`, of a layer above
+        """Return the model's explorer, which a notebook shows as a page: `ol.explore(model)`."""
+        from orbitlens.exploring.api import explore
+
+        return explore(self, text)
+
     @contextmanager
     def evaluating(self) -> Iterator[Any]:
         """Yield the module in evaluation mode, without gradients; modes are put back after."""

@@ -116,7 +116,7 @@ async function copyPython(code) {
   return code;
 }
 
-const app = { data, state, api, say, copyPython, saveSVG, savePNG, saveCSV, calm: () => matchMedia('(prefers-reduced-motion: reduce)').matches };
+const app = { tour: tour.stops, data, state, api, say, copyPython, saveSVG, savePNG, saveCSV, calm: () => matchMedia('(prefers-reduced-motion: reduce)').matches };
 
 window.explorer = app; // for who wants to ask the page from a console
 

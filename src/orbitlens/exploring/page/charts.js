@@ -178,6 +178,7 @@ const nice = (low, high, n) => {
   for (let v = Math.ceil(low / step - 1e-9) * step; v <= high + 1e-9 * step; v += step) { ticks.push(Math.abs(v) < 1e-9 * step ? 0 : v); }
   return ticks;
 };
+const axis = v => Math.abs(v) >= 1e4 ? v.toExponential(Number.isInteger(v / 10 ** Math.floor(Math.log10(Math.abs(v)))) ? 0 : 1).replace('e+', 'e').replace('-', '−') : number(v);
 // Curves {x, y, colour, dash, label}; `now` is a moment to mark, `range` fixes the vertical axis.
 export function drawCurves(pen, width, height, { curves, now, range, xRange, xLabel = '' }) {
   const values = curves.flatMap(c => [...c.y]).filter(isNumber), left = 40, right = 10, top = 8, bottom = 20;
@@ -187,7 +188,7 @@ export function drawCurves(pen, width, height, { curves, now, range, xRange, xLa
   const [from, to] = xRange, x = v => left + (v - from) / (to - from || 1) * (width - left - right), y = v => height - bottom - (v - low) / (high - low) * (height - top - bottom);
   for (const tick of nice(low, high, 3)) {
     pen.line([left, y(tick), width - right, y(tick)], { stroke: colour('grid') });
-    pen.text(left - 6, y(tick) + 4, number(tick), { fill: colour('muted'), size: 11, align: 'right' });
+    pen.text(left - 6, y(tick) + 4, axis(tick), { fill: colour('muted'), size: 11, align: 'right' });
   }
   for (const tick of nice(from, to, 4)) { pen.text(x(tick), height - 4, number(tick), { fill: colour('muted'), size: 11, align: 'center' }); }
   if (xLabel) { pen.text(width - right, height - 4, xLabel, { fill: colour('muted'), size: 11, align: 'right' }); }

@@ -7,12 +7,14 @@ import { phaseMap } from './phase.js';
 import { HEAD, LIMITS, MIXED, flowOf, movedText, pythonOf, settingsOf } from './systems.js';
 import { axesOf, drawScene, places, projection, tintOf } from './view.js';
 
-const SAVED = 241, SECONDS = 11, BUDGET = 8, RTOL = 1e-6, REACH = 16, STEP = 0.06;
+const SAVED = 241, SECONDS = 11, BUDGET = 8, RTOL = 1e-6, REACH = 16, STEP = 0.06, WIDE = 256;
+const ZEROS = new Float64Array(SAVED);
 const log2 = { scale: v => 2 ** v, place: Math.log2 };
 let app, data, s, made, run, key = '';
 let stats, moments, radii, widest; // of the frames so far
 let t = 0, chartsAt = 0, captionAt = 0, playing = false, shown = false, asked = 0, before = 0, held = null, chosen = null, hover = null, ghost = true;
 const view = { yaw: 0.55, pitch: 0.32 }, ui = {}, timing = { work: [], draw: [], gaps: [] };
+let frames = 0, mapping = true;
 const span = () => run.until, free = () => s.norm === 'free', moment = () => run.until ? t / run.until * (SAVED - 1) : 0;
 
 // --- the flow --------------------------------------------------------------------------------
@@ -46,12 +48,19 @@ function measure(k) {
   stats.size.push((Math.log(most) + scale) / Math.LN10);
   stats.energy.push(k % 2 && k !== SAVED - 1 ? NaN : energy(made.system, x, n, scale));
 }
+// On a globe with a causal mask, the first token is what to look at: it is turned to the front.
+function aim() {
+  if (s.layer || s.norm !== 'sphere' || s.d !== 3 || s.mask !== 'causal') { return; }
+  const [x, y, z] = moments[0];
+  view.yaw = Math.atan2(x, -y) - 0.35;
+  view.pitch = Math.max(-1.2, Math.min(1.2, Math.asin(z) - 0.25));
+}
 const settled = () => run.status !== 'running' && moments.length === run.frames.length;
 
 function scene() {
   const n = run.n, isHead = s.layer !== null, last = moments.length - 1, m = Math.min(moment(), last), globe = !free();
   const logRadius = k => globe ? isHead ? Math.max(...ghostRadius(), widest) + 0.06 : Math.log(1.04) : radii[Math.min(last, Math.ceil(k))] + 0.12;
-  const one = { n, moments, logScale: s.norm === 'free' ? run.logScale : moments.map(() => 0), globe: globe && !isHead, projected: isHead, flat: s.d === 2, view, hover, chosen, names: made.names, logRadius, tint: i => tintOf(i, n),
+  const one = { n, moments, logScale: s.norm === 'free' ? run.logScale : ZEROS, globe: globe && !isHead, projected: isHead, flat: s.d === 2, view, hover, chosen, names: made.names, logRadius, tint: i => tintOf(i, n),
     attention: hover !== null || chosen !== null ? attention() : null, future: held !== null, ghost: isHead && ghost && globe ? made.ghost : null, ghostAt: t, words: isHead && n <= 64 && held === null };
   one.now = (i, frame) => { const low = Math.floor(m), high = Math.min(last, low + 1); return frame.at(one, low, high, m - low, i); };
   return [one, m];
@@ -79,6 +88,7 @@ function go(time) {
 function wake() { if (shown && !asked) { before = performance.now(); asked = requestAnimationFrame(frame); } }
 function frame(now) {
   asked = 0;
+  frames += 1;
   const begun = performance.now(), gap = Math.max(0, now - before);
   before = now;
   if (!settled()) { work(BUDGET); }
@@ -90,14 +100,14 @@ function frame(now) {
   }
   const drawn = performance.now();
   ui.picture.now();
-  if (playing || now - chartsAt > 120) { drawCharts(); chartsAt = now; }
+  if (now - chartsAt > (playing ? 50 : 120)) { drawCharts(); chartsAt = now; }
   if (playing && now - captionAt > 200) { ui.caption.textContent = caption(); captionAt = now; }
   timing.draw.push(performance.now() - drawn);
-  if (settled() && held === null) { ui.phase.work(playing ? 4 : BUDGET); }
+  if (mapping && settled() && held === null) { ui.phase.work(playing ? 4 : BUDGET); }
   timing.work.push(performance.now() - begun);
   timing.gaps.push(gap);
   if (timing.work.length > 600) { Object.values(timing).forEach(one => one.shift()); }
-  if (playing || !settled() || held !== null || !ui.phase.finished) { asked = requestAnimationFrame(frame); }
+  if (playing || !settled() || held !== null || (mapping && !ui.phase.finished)) { asked = requestAnimationFrame(frame); }
 }
 const drawCharts = () => ui.charts.forEach(one => one.now());
 
@@ -133,6 +143,7 @@ function controls() {
     onvalue: v => app.state.replace({ room: 'flow', system: v, ...(v === HEAD ? {} : { norm: s.layer ? null : s.norm, d: s.layer ? null : s.d }) }) });
   ui.heads = make('div', { class: 'picker', role: 'group', 'aria-label': 'Layer and head' });
   ui.what = make('p', { class: 'hint' });
+  ui.missing = make('p', { class: 'hint', text: `No head of the model: ${data.flow.model.why_missing}` });
   ui.beta = slider({ label: 'β, sharpness of attention', min: LIMITS.beta[0], max: LIMITS.beta[1], ...log2, value: s.beta, word: v => number(v), onvalue: v => set({ beta: Number(v.toPrecision(3)) }) });
   ui.v = slider({ label: 'v, factor on the value map', min: LIMITS.v[0], max: LIMITS.v[1], step: 0.05, value: s.v, word: v => number(v), onvalue: v => set({ v: Number(v.toFixed(2)) }) });
   ui.a = slider({ label: 'a, alignment of V with W', min: -1, max: 1, step: 0.02, value: s.a, word: v => number(v), onvalue: v => set({ a: Number(v.toFixed(2)) }) });
@@ -148,7 +159,7 @@ function controls() {
   ui.count = choice({ label: 'Number of heads', options: [['1', '1'], ['2', '2'], ['4', '4']], value: String(s.heads), onvalue: v => set({ heads: v }) });
   ui.all = choice({ label: 'Heads', options: [['one', 'this one'], ['all', 'all of the layer']], value: String(s.heads), onvalue: v => set({ heads: v }) });
   ui.reset = button('Put tokens back', 'Forget what was dragged', () => set({ moved: null }));
-  const parts = [ui.system.box, ui.heads, ui.what, ui.beta.box, ui.v.box, ui.a.box, ui.n.box, ui.until.box, ui.norm.box, ui.mask.box, ui.enc.box, ui.own.box, ui.base.box, ui.count.box, ui.all.box, ui.width.box, ui.reset];
+  const parts = [ui.system.box, ui.missing, ui.heads, ui.what, ui.beta.box, ui.v.box, ui.a.box, ui.n.box, ui.until.box, ui.norm.box, ui.mask.box, ui.enc.box, ui.own.box, ui.base.box, ui.count.box, ui.all.box, ui.width.box, ui.reset];
   return make('form', { class: 'card settings', 'aria-label': 'Settings of the flow', onsubmit: event => event.preventDefault() }, ...parts);
 }
 function refreshControls() {
@@ -159,6 +170,7 @@ function refreshControls() {
   ui.time.box.querySelector('input').max = s.until;
   for (const [name, value] of [['mask', s.mask], ['norm', s.norm], ['width', s.d], ['own', s.enc], ['count', s.heads], ['all', s.heads], ['system', s.system]]) { ui[name].set(value); }
   ui.enc.set(s.enc);
+  ui.all.enable('all', !isHead || s.d <= WIDE, `all heads of tokens ${s.d} wide are too much for the page: \`orbitlens simulate\` follows them`);
   ui.norm.enable('pre-ln', s.norms.includes('pre-ln'), 'for heads of a model with norms');
   on(ui.a, s.system === MIXED);
   on(ui.base, isHead ? s.layer.rotary?.plain && s.enc === 'own' : s.enc === 'rotary');
@@ -170,8 +182,9 @@ function refreshControls() {
   on(ui.heads, isHead);
   on(ui.ghost, isHead);
   ui.reset.hidden = s.moved.size === 0;
+  ui.missing.hidden = data.flow.model.layers.length > 0 || !data.flow.model.why_missing;
   ui.what.textContent = isHead ? measuredWords() : s.system === MIXED ? 'W = I and V = a I + √(1 − a²) R, R random' : data.flow.examples.find(one => one.name === s.system).what.split(free() ? '\n' : ':')[0];
-  ui.phaseWords.textContent = `${ui.phase.words(s)} across, β upwards: how such a flow ends. Click a point to start it.`;
+  ui.phaseWords.textContent = ui.phase.words(s);
   ui.legend.replaceChildren(...(free() ? [key2('gather', 'tokens converge'), key2('spread', 'tokens diverge')] : [key2('gather', 'directions gather'), key2('spread', 'directions spread')]));
   if (isHead) { refreshPicker(); }
 }
@@ -182,12 +195,18 @@ function measuredWords() {
   return `The model's tokens of “${short(data.text)}” in front of layer ${layer}: C = ${c[0].toFixed(3)}. Measured after this head alone: ${one.toFixed(3)}. One unit of time is one layer.`;
 }
 const short = text => text.length > 44 ? `${text.slice(0, 42)}…` : text;
+// A layer that the page does not hold is asked of the server, where there is one.
+async function fetched(layer) {
+  if (data.flow.model.layers.some(one => one.layer === layer)) { return; }
+  app.say(`Reading layer ${layer} …`);
+  data.flow.model.layers.push(await app.api('flow', { layer, text: data.text }));
+}
 function refreshPicker() {
   const held = new Set(data.flow.model.layers.map(one => one.layer)), rows = [];
   for (let l = 0; l < data.model.n_layers; l += 1) {
     const n = data.flow.model.layers.find(one => one.layer === l)?.n_heads ?? data.model.n_heads;
-    rows.push(make('span', { class: 'layer', text: l }), make('span', { class: 'row' }, ...Array.from({ length: n }, (_, h) => button('', held.has(l) ? `Head ${l}.${h}` : data.flow.model.why_missing, () => set({ layer: l, head: h, moved: null }),
-      { 'aria-label': `Head ${l}.${h}`, 'aria-pressed': String(l === s.layer.layer && (h === s.head || s.heads === 'all')), disabled: !held.has(l) }))));
+    rows.push(make('span', { class: 'layer', text: l }), make('span', { class: 'row' }, ...Array.from({ length: n }, (_, h) => button('', held.has(l) ? `Head ${l}.${h}` : data.flow.model.why_missing, () => fetched(l).then(() => set({ layer: l, head: h, moved: null }), error => app.say(error.message)),
+      { 'aria-label': `Head ${l}.${h}`, 'aria-pressed': String(l === s.layer.layer && (h === s.head || s.heads === 'all')), disabled: !held.has(l) && !data.live }))));
   }
   ui.heads.replaceChildren(make('span', { class: 'axis', text: 'layer × head' }), make('div', { class: 'cells' }, ...rows));
 }
@@ -324,6 +343,8 @@ const keyOf = one => JSON.stringify({ ...one, layer: one.layer?.layer, moved: mo
 export const flow = {
   follow, // for tests: the integrator alone
   timing,
+  frames: () => frames,
+  map(on) { mapping = on; wake(); }, // whether the phase map is computed: benchmarks measure a flow alone
   certificates: (state, over) => { const one = settingsOf(state, over ?? data.flow); return certificatesOf(one, over ?? data.flow, flowOf(one, over ?? data.flow)); },
   mount(place, given) {
     app = given;
@@ -342,6 +363,7 @@ export const flow = {
       hover = null;
       restart();
       go(0);
+      aim();
       refreshControls();
       badges();
       ui.phase.set(s);

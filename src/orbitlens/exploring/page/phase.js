@@ -4,7 +4,7 @@ import { follow } from './integrator.js';
 import { clusterLabels, largest, meanCosine } from './measures.js';
 import { LIMITS, MIXED, flowOf } from './systems.js';
 
-const COLUMNS = 21, ROWS = 15, TOKENS = 20, RTOL = 1e-3, CLEARLY = Math.log(2), TURN = 0.01;
+const COLUMNS = 21, ROWS = 15, TOKENS = 12, LONGEST = 10, FAR = 6, RTOL = 1e-3, CLEARLY = Math.log(2), TURN = 0.01;
 
 export function phaseMap(app, choose) {
   let settings = null, key = '', cells = [], order = [], current = null, next = 0;
@@ -14,7 +14,7 @@ export function phaseMap(app, choose) {
   const box = (width, height) => ({ x: 30, y: 6, w: width - 36, h: height - 28 });
   const picture = drawing('Phase map', (pen, width, height) => {
     const { x, y, w, h } = box(width, height), [cw, ch] = [w / COLUMNS, h / ROWS];
-    cells.forEach((end, k) => { if (end) { pen.rect(x + (k % COLUMNS) * cw, y + h - (Math.floor(k / COLUMNS) + 1) * ch, cw + 0.6, ch + 0.6, { fill: shade(end) }); } });
+    cells.forEach((_, k) => { const end = nearOne(k); if (end) { pen.rect(x + (k % COLUMNS) * cw, y + h - (Math.floor(k / COLUMNS) + 1) * ch, cw + 0.6, ch + 0.6, { fill: shade(end) }); } });
     pen.rect(x, y, w, h, { stroke: colour('grid') });
     if (!settings) { return; }
     const [name, [low, high]] = across(), mid = low < 0 ? [0] : [];
@@ -27,6 +27,12 @@ export function phaseMap(app, choose) {
     const strength = clear ? 0.35 + 0.6 * Math.min(1, Math.abs(change)) : 0;
     return mixed(colour('zero'), colour(change > 0 ? 'spread' : 'gather'), strength);
   }
+  // A cell that is not there yet looks like the coarse one that it lies in.
+  function nearOne(k) {
+    const [c, r] = [k % COLUMNS, Math.floor(k / COLUMNS)];
+    for (const step of [1, 2, 4]) { const found = cells[(r - r % step) * COLUMNS + c - c % step]; if (found) { return found; } }
+    return null;
+  }
   function begin() {
     cells = new Array(COLUMNS * ROWS).fill(null);
     // Coarse first: every point of the map has a near one soon.
@@ -35,6 +41,8 @@ export function phaseMap(app, choose) {
     current = null;
   }
   const rank = k => { const [c, r] = [k % COLUMNS, Math.floor(k / COLUMNS)]; return [4, 2, 1].findIndex(step => c % step === 0 && r % step === 0) * 1e4 + ((c * 7 + r * 13) % 97); };
+  // A free cloud that has grown this far is on its way out: the rest of its run would tell nothing more.
+  const farAway = ({ made, run }) => { const k = run.frames.length - 1; return made.system.geometry === 'free' && Math.log(largest(run.frames[k], run.n, run.d) / largest(run.frames[0], run.n, run.d)) + run.logScale[k] > FAR; };
   function ended(made, run) {
     const { n, d } = run, free = made.system.geometry === 'free', k = run.frames.length - 1;
     const change = free ? Math.log(largest(run.frames[k], n, d)) + run.logScale[k] - Math.log(largest(run.frames[0], n, d)) : Math.log(Math.max(1e-12, 1 - meanCosine(run.frames[k], n, d))) - Math.log(Math.max(1e-12, 1 - meanCosine(run.frames[0], n, d)));
@@ -57,9 +65,9 @@ export function phaseMap(app, choose) {
       while (!this.finished && performance.now() - begun < milliseconds) {
         if (!current) {
           const k = order[next], [name] = across(), s = { ...settings, n: Math.min(settings.n, TOKENS), beta: betaOf(Math.floor(k / COLUMNS)), [name]: valueOf(k % COLUMNS) }, made = flowOf(s, app.data.flow);
-          current = { k, made, run: follow(made.system, made.tokens, s.n, { until: s.until, rtol: RTOL, saved: 2 }) };
+          current = { k, made, run: follow(made.system, made.tokens, s.n, { until: Math.min(LONGEST, s.until), rtol: RTOL, saved: 41 }) };
         }
-        if (!current.run.advance(milliseconds)) { break; }
+        if (!current.run.advance(milliseconds) && !farAway(current)) { break; }
         cells[current.k] = ended(current.made, current.run);
         current = null;
         next += 1;
@@ -77,6 +85,6 @@ export function phaseMap(app, choose) {
       const [name, [low, high]] = across(), ratio = (LIMITS.beta[1] / LIMITS.beta[0]) ** (1 / (ROWS - 1));
       choose({ [name]: Number(Math.min(high, Math.max(low, settings[name] + dx * (high - low) / (COLUMNS - 1))).toFixed(3)), beta: Number(Math.min(LIMITS.beta[1], Math.max(LIMITS.beta[0], settings.beta * ratio ** dy)).toPrecision(3)) });
     },
-    words(s) { return s.system === MIXED ? 'alignment a' : 'value map × v'; },
+    words(s) { return `${s.system === MIXED ? 'Alignment a' : 'Factor v on the value map'} across, β upwards: how such a flow of ${Math.min(s.n, TOKENS)} tokens ends by t = ${Math.min(LONGEST, s.until)}. Click a point to start it.`; },
   };
 }

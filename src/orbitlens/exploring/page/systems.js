@@ -30,7 +30,7 @@ export function settingsOf(state, flow) {
     base: numberIn(state.base, ...LIMITS.base, layer?.rotary?.base ?? 10000),
     norm: oneOf(state.norm, norms, norms[0]),
     norms,
-    heads: layer ? oneOf(state.heads, ['one', 'all'], 'one') : Number(oneOf(state.heads, ['1', '2', '4'], '1')),
+    heads: layer ? oneOf(state.heads, layer.d_model <= 256 ? ['one', 'all'] : ['one'], 'one') : Number(oneOf(state.heads, ['1', '2', '4'], '1')),
     moved: movedOf(state.moved, most),
   };
 }

@@ -3,15 +3,15 @@ import { button, make } from './charts.js';
 
 const STOPS = [
   { title: 'Why tokens cluster', state: { room: 'flow', system: 'aligned', norm: 'sphere', d: '3', n: '64', beta: '4', until: '12', v: '1', mask: 'full', enc: 'none', heads: '1' },
-    text: 'Each point is the direction of a token; a norm in front of every block lets a Transformer see nothing else. Attention moves a token towards a mean of the tokens it looks at, and it looks most at those that are near. So near tokens draw together, and only later do the groups meet: the curve of clusters falls in steps. Lower β, and attention looks at everyone: all meet at once. Turn v negative, and the value map pushes away what attention chose. Drag a token to another group and watch both answer.' },
+    text: 'Each point is the direction of a token: with a norm in front of every block, that is all a block sees of it. Here W = V = I, so a token looks most at those that point its way, and attention moves it towards the mean of what it looks at. Near tokens draw together first, and only later do the groups meet: the curve of clusters falls, rests and falls again. Lower β, and attention looks at everyone: all meet at once. Make v negative, and tokens are pushed away from what they look at. Drag a token to another group and watch both answer.' },
   { title: 'Why the first token is special', state: { room: 'flow', system: 'aligned', norm: 'sphere', d: '3', n: '48', beta: '1', until: '12', v: '1', mask: 'causal', enc: 'none', heads: '1' },
-    text: 'Under a causal mask the first token (blue) sees nobody but itself. With V = I it does not turn at all, and everyone sees it. Token 2 can only turn towards token 1, token 3 towards the two before it, and so on: for almost every start all of them end in the direction of the first (N3, and that is a theorem). Its word hardly matters. Trained models use such a token as a place to look at when there is nothing to say. Drag the blue token: you steer the whole context.' },
+    text: 'Under a causal mask the first token (blue) sees nobody but itself, and with V = I it does not turn at all. Everyone else sees it. The second token can only turn towards the first, the third towards these two, and so on: from almost every start all of them end in the direction of the first. That is a theorem, N3, and it asks nothing of the scores. Drag the blue token: you steer the whole context. Trained models are not this flow, but many look at their first token more than its word deserves (arXiv 2309.17453).' },
   { title: 'What rotary changes', state: { room: 'flow', system: 'symmetric-nd', norm: 'free', d: '2', n: '32', beta: '1', until: '20', v: '1', mask: 'full', enc: 'rotary', base: '10000', heads: '1' },
-    text: 'Without positions this system is certified to converge: T1 and T2 hold, and all tokens fall to 0. A rotary encoding turns queries and keys by an angle that grows with the position, so a score depends on how far apart two tokens stand. That breaks the hypotheses of T1 and T2: their badges go out, and nothing is proved any more of where the cloud goes. T3 to T5 never asked about scores, so they are unmoved. Switch the encoding to none to light the badges again; change the base to turn faster or slower.' },
+    text: 'Without positions this system is certified to converge: T1 and T2 hold, and all tokens fall to 0. A rotary encoding turns queries and keys by an angle that grows with their position, so that a score depends on how far apart two tokens stand. T1 and T2 need scores that do not: their badges are out, and nothing is proved any more of where the cloud goes. T3, T4 and T5 never asked about scores and are as they were. Set the encoding to none, and the badges light up again; change the base, and tokens turn faster or slower.' },
   { title: 'What order costs', state: { room: 'order' },
-    text: 'Full attention without positions treats a sentence as a set: its last prediction cannot change when the tokens before it change places. That is a symmetry, and it can be proved. Two things break it: an encoding of positions, and a causal mask once there are two layers. Here the model reads your sentence in another order, and the change of its prediction is counted in bits, with and without its encoding, with and without its mask: what is left in the corner without either is rounding.' },
+    text: 'Full attention without positions reads a sentence as a set: its last prediction cannot change when the tokens before it change places. That is a symmetry, and it is proved. Two things break it: an encoding of positions, and a causal mask once there are two layers. Here the model reads a sentence in another order, and the change of its prediction is counted in bits, with and without its encoding, with and without its mask. What is left where both are gone is rounding.' },
   { title: 'What a proof covers', state: { room: 'flow', system: 'symmetric-pd', norm: 'free', d: '3', n: '40', beta: '1', until: '4', v: '1', mask: 'full', enc: 'none', heads: '1' },
-    text: 'A green badge is a theorem whose every hypothesis was checked for this flow and this start, with the margin by which it holds. It speaks of this idealised flow: one head, repeated at every depth, and no MLP. Switch the mask to causal and T1 goes out, because each token now has a potential of its own; take two heads, and T2 goes too. Choose a head of the model instead: few badges stay, and that is the honest answer. What is left open there is measured, in the room Model.' },
+    text: 'A green badge is a theorem whose every hypothesis was checked for this flow and this start, with the margin by which it holds. It speaks of an idealised flow: one head, repeated at every depth, without an MLP. Make the mask causal, and T1 goes out, since every token then has a potential of its own; take two heads, and T2 goes too. Choose a head of the model instead, and few badges are lit: that is the honest answer. What theorems leave open is measured, in the room Model.' },
 ];
 
 let app, place, at = -1;
@@ -20,7 +20,6 @@ const here = () => STOPS.findIndex(stop => Object.entries(stop.state).every(([ke
 function go(k) {
   at = k;
   place.hidden = k < 0;
-  document.documentElement.classList.toggle('touring', k >= 0);
   if (k < 0) { app.state.set({ tour: null }); return; }
   app.state.replace({ ...STOPS[k].state, tour: String(k + 1) });
   draw();
@@ -39,7 +38,12 @@ export const tour = {
   mount(element, given) {
     [place, app] = [element, given];
     const first = Number(app.state.get().tour);
-    if (first >= 1 && first <= STOPS.length) { at = first - 1; place.hidden = false; document.documentElement.classList.add('touring'); draw(); }
+    if (first >= 1 && first <= STOPS.length) { 
+      at = first - 1;
+      place.hidden = false;
+      if (Object.keys(app.state.get()).every(key => ['room', 'tour', 'theme'].includes(key))) { app.state.replace({ ...STOPS[at].state, tour: String(first) }); }
+      draw();
+    }
     app.state.subscribe(() => { if (at >= 0) { draw(); } });
     addEventListener('keydown', event => { if (event.key === 'Escape' && at >= 0 && !event.defaultPrevented) { go(-1); } });
   },

@@ -1,7 +1,7 @@
 // The picture of a flow: tokens as points of a plane, a space or a globe, with trails, the ghost of the model and whom a token attends to.
 import { colour, mixed, number, placeColour } from './charts.js';
 
-const TRAIL = 56, BANDS = 4, POINT = 5.2;
+const TRAIL = 56, BANDS = 3, LEVELS = 8, POINT = 5.2;
 
 // Right, up and towards the viewer, by two angles.
 export function axesOf({ yaw, pitch }) {
@@ -32,13 +32,13 @@ export function drawScene(pen, width, height, scene, k) {
   if (scene.ghost) { drawGhost(pen, scene, frame); }
   if (scene.future) { drawFuture(pen, scene, frame); }
   else { drawTrails(pen, scene, frame, k); }
-  const points = [];
+  const points = [], paper = colour('paper');
   for (let i = 0; i < n; i += 1) { points.push({ i, ...frame.at(scene, low, high, share, i) }); }
   scene.points = points;
   if (scene.attention) { drawAttention(pen, scene, points); }
   for (const p of [...points].sort((a, b) => a.z - b.z)) {
     const near = scene.flat ? 1 : Math.min(1, Math.max(0, 0.5 + 0.5 * p.z)), r = POINT * (0.62 + 0.38 * near) * (n > 90 ? 0.85 : 1), own = scene.tint(p.i);
-    pen.circle(p.x, p.y, r, { fill: mixed(colour('paper'), own, 0.34 + 0.66 * near), stroke: colour('paper'), width: 1.1 });
+    pen.circle(p.x, p.y, r, { fill: pale(own, Math.round(LEVELS * near)), stroke: paper, width: 1.1 });
     if (p.i === scene.hover || p.i === scene.chosen) { pen.circle(p.x, p.y, r + 4, { stroke: colour('ink'), width: 1.6 }); }
   }
   if (scene.words) { for (const p of points) { label(pen, scene, p); } }
@@ -54,10 +54,11 @@ const label = (pen, scene, p, whole) => {
 export function projection(scene, width, height, logRadius) {
   const view = axesOf(scene.flat ? { yaw: 0, pitch: Math.PI / 2 } : scene.view), unit = Math.min(width, height) / 2 * 0.9, cx = width / 2, cy = height / 2;
   const place = (x, y, z) => ({ x: cx + unit * dot3(view[0], x, y, z), y: cy - unit * dot3(view[1], x, y, z), z: dot3(view[2], x, y, z) });
-  const scaled = (k, factor, m, i) => [m[3 * i] * factor, m[3 * i + 1] * factor, m[3 * i + 2] * factor];
-  return { view, unit, cx, cy, place, logRadius,
+  const scaled = (k, factor, m, i) => [m[3 * i] * factor, m[3 * i + 1] * factor, m[3 * i + 2] * factor], factors = [];
+  const factor = (s, f) => factors[f] ??= Math.exp(s.logScale[f] - logRadius);
+  return { view, unit, cx, cy, place, logRadius, factor,
     at(s, low, high, share, i) {
-      const a = scaled(low, Math.exp(s.logScale[low] - logRadius), s.moments[low], i), b = share ? scaled(high, Math.exp(s.logScale[high] - logRadius), s.moments[high], i) : a;
+      const a = scaled(low, factor(s, low), s.moments[low], i), b = share ? scaled(high, factor(s, high), s.moments[high], i) : a;
       return place(a[0] + share * (b[0] - a[0]), a[1] + share * (b[1] - a[1]), a[2] + share * (b[2] - a[2]));
     } };
 }
@@ -87,16 +88,23 @@ function graticule(pen, frame, radius, line) {
   for (let lat = -60; lat <= 60; lat += 30) { const [h, r] = [Math.sin(lat * Math.PI / 180), Math.cos(lat * Math.PI / 180)]; ring(a => [r * Math.cos(a), r * Math.sin(a), h]); }
   for (let lon = 0; lon < 180; lon += 30) { const [e, f] = [Math.cos(lon * Math.PI / 180), Math.sin(lon * Math.PI / 180)]; ring(a => [e * Math.cos(a), f * Math.cos(a), Math.sin(a)]); }
 }
+// Token i at saved moments from … to, on the screen: one pass over plain numbers, since it runs for every token in every frame.
+function way(scene, frame, i, from, to, step, path) {
+  const [r, u] = frame.view, { cx, cy, unit } = frame;
+  for (let f = from; f <= to; f += step) {
+    const m = scene.moments[f], g = unit * frame.factor(scene, f), x = m[3 * i], y = m[3 * i + 1], z = m[3 * i + 2];
+    path.push(cx + g * (r[0] * x + r[1] * y + r[2] * z), cy - g * (u[0] * x + u[1] * y + u[2] * z));
+  }
+}
 function drawTrails(pen, scene, frame, k) {
-  const last = Math.floor(k), { n } = scene, step = n > 64 ? 2 : 1;
+  const last = Math.floor(k), { n } = scene, step = n > 64 ? 3 : 2;
   for (let i = 0; i < n; i += 1) {
     const own = scene.tint(i);
     for (let band = 0; band < BANDS; band += 1) {
       const from = Math.max(0, last - Math.round(TRAIL * (band + 1) / BANDS)), to = Math.max(0, last - Math.round(TRAIL * band / BANDS)), path = [];
       if (to <= from) { continue; }
-      for (let f = from; f <= to; f += step) { const p = frame.at(scene, f, f, 0, i); path.push(p.x, p.y); }
-      const end = band === 0 ? scene.now(i, frame) : frame.at(scene, to, to, 0, i);
-      path.push(end.x, end.y);
+      way(scene, frame, i, from, to - 1, step, path);
+      if (band === 0) { const end = scene.now(i, frame); path.push(end.x, end.y); } else { way(scene, frame, i, to, to, 1, path); }
       pen.line(path, { stroke: own, width: 1.4, opacity: 0.42 * (1 - band / BANDS) });
     }
   }
@@ -105,7 +113,7 @@ function drawFuture(pen, scene, frame) {
   const last = scene.moments.length - 1, step = Math.max(1, Math.floor(last / 60));
   for (let i = 0; i < scene.n; i += 1) {
     const path = [];
-    for (let f = 0; f <= last; f += step) { const p = frame.at(scene, f, f, 0, i); path.push(p.x, p.y); }
+    way(scene, frame, i, 0, last, step, path);
     pen.line(path, { stroke: scene.tint(i), width: i === scene.chosen ? 2.2 : 1.1, opacity: i === scene.chosen ? 0.9 : 0.4 });
   }
 }
@@ -125,4 +133,8 @@ function drawGhost(pen, scene, frame) {
     pen.circle(now.x, now.y, 4, { stroke: colour('grey'), width: 1.3, opacity: 0.9 });
   }
 }
-export const tintOf = (i, n) => placeColour(n < 2 ? 0 : i / (n - 1));
+// Colours are text to a canvas: those of tokens, near and far, are made once a theme.
+const made = new Map();
+const kept = (key, make) => { if (made.size > 4000) { made.clear(); } if (!made.has(key)) { made.set(key, make()); } return made.get(key); };
+const pale = (own, level) => kept(`${own} ${level} ${colour('paper')}`, () => mixed(colour('paper'), own, 0.34 + 0.66 * level / LEVELS));
+export const tintOf = (i, n) => kept(`${i} ${n} ${colour('early')}`, () => placeColour(n < 2 ? 0 : i / (n - 1)));

@@ -1,0 +1,25 @@
+"""The table of docs/explore.md, from what benchmarks/explorer.py stored."""
+
+import json
+from pathlib import Path
+
+from generated.tables import table
+
+STORED = Path(__file__).parents[1] / "explorer-speed.json"
+
+
+def frame_costs() -> str:
+    """Return what frames of several states cost, and how soon the picture moves."""
+    found = json.loads(STORED.read_text(encoding="utf-8"))
+    rows = [
+        (row["state"], f"{row['first']:.1f} ms", f"{row['again']:.1f} ms")
+        for row in found["frames"]
+    ]
+    head = ["State", "A frame while flow and map are computed", "When it plays again"]
+    size, (clock, processor) = found["bytes"] / 1e6, found["opening"]
+    words = (
+        f"The page of {found['model']} is {size:.2f} MB. Its picture moved {clock:.2f} s after it "
+        f"was asked for, of which {processor:.2f} s were its main thread's; {found['load']:.0f} "
+        "processes wanted each core of the machine at that time."
+    )
+    return f"{table(head, rows)}\n\n{words}"

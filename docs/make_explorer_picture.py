@@ -1,0 +1,56 @@
+"""Draw docs/img/explorer.png: the room Flow, light and dark side by side.
+
+    python docs/make_explorer_picture.py EXPLORER.html
+
+Needs playwright, Pillow and a Chromium. The page is one of `orbitlens explore MODEL -o FILE`.
+"""
+
+import io
+import shutil
+import sys
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+OUT = Path(__file__).parent / "img" / "explorer.png"
+SCREEN = {"width": 1360, "height": 900}
+STATES = {"light": ("", 4.2), "dark": ("#system=head&layer=1&head=0", 3.0)}  # and the moment
+MOST_BYTES = 300_000
+
+
+def main() -> None:
+    """Put the two themes below one another."""
+    with sync_playwright() as play:
+        browser = play.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
+        )
+        images = [_shot(browser, Path(sys.argv[1]), scheme) for scheme in STATES]
+        browser.close()
+    paper = Image.new("RGB", (SCREEN["width"], 2 * SCREEN["height"] + 12), (255, 255, 255))
+    for k, image in enumerate(images):
+        paper.paste(image, (0, k * (SCREEN["height"] + 12)))
+    for colours in (256, 128, 64):
+        paper.quantize(colours, dither=Image.Dither.NONE).save(OUT, optimize=True)
+        if OUT.stat().st_size < MOST_BYTES:
+            break
+    print(f"{OUT}: {OUT.stat().st_size:,} bytes")
+
+
+def _shot(browser, page_file: Path, scheme: str) -> Image.Image:  # noqa: ANN001 - of playwright
+    after, moment = STATES[scheme]
+    page = browser.new_page(viewport=SCREEN, color_scheme=scheme)
+    page.goto(page_file.resolve().as_uri() + after)
+    page.wait_for_selector("html[data-ready=yes]")
+    page.evaluate(f"rooms.flow.seek({moment})")
+    frames = -1
+    while frames != (now := page.evaluate("rooms.flow.frames()")):  # until its map is computed
+        frames = now
+        page.wait_for_timeout(1000)
+    image = page.screenshot()
+    page.close()
+    return Image.open(io.BytesIO(image)).convert("RGB")
+
+
+if __name__ == "__main__":
+    main()
