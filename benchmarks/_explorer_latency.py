@@ -10,6 +10,7 @@ import json
 import time
 from dataclasses import dataclass
 
+import torch
 from audit_135m import llama_135m
 
 from orbitlens.exploring.passes import explored_of
@@ -52,6 +53,7 @@ def ask(server, name, parameters):
 
 def latencies():
     """Return how long answers take, and what the page is told of those that take longer."""
+    torch.set_num_threads(1)
     server = ExplorerServer(explored_of(load(llama_135m())), "").start()
     ask(server, "attention", {"ids": "1 2 3 4"})  # measures the pace, once
     rows = []
