@@ -2,7 +2,7 @@
 
 A random Llama, made in memory, behind the server itself; a sentence of 30 tokens, asked over a real
 connection. Processor time counts on a machine that others use; it is that of the whole process, so
-that on two idle cores an answer takes no longer, and less where its products run on both. Goal: 2 s.
+that on two idle cores an answer takes no longer, and less where products run on both. Goal: 2 s.
 """
 
 import http.client

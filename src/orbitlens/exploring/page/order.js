@@ -27,6 +27,7 @@ export const order = {
     this.mapWords = make('p', { class: 'explains', role: 'status' });
     this.mapCell = choice({ label: 'In', options: Object.entries(CELLS).map(([cell, [a, b]]) => [cell, `${a}, ${b}`]), value: 'pe_causal', onvalue: v => app.state.set({ cell: v === app.data.rooms.order.own_cell ? null : v }) });
     this.mapWhich = choice({ label: 'Swaps', options: [['neighbours', 'neighbours'], ['all', 'all pairs']], value: 'all', onvalue: v => app.state.set({ which: v }) });
+    if (!app.data.live) { this.mapWhich.enable('neighbours', false, app.data.why_frozen); }
     for (const [cell, why] of Object.entries(app.data.rooms.order.not_reached)) { this.mapCell.enable(cell, false, why); }
     this.buttons = make('div', { class: 'row' },
       button('Shuffle', 'A random order', () => this.shuffle()),
