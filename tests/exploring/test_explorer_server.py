@@ -13,7 +13,7 @@ import pytest
 
 from orbitlens.errors import InputError
 from orbitlens.exploring import answers, server
-from orbitlens.exploring.answers import Pace, Work, cost_words, question_of
+from orbitlens.exploring.answers import Pace, PageWork, cost_words, question_of
 from orbitlens.exploring.jobs import Job, Worker
 from orbitlens.exploring.passes import Explored, explored_of
 from orbitlens.exploring.server import MOST_BYTES, ExplorerServer
@@ -251,7 +251,7 @@ def test_the_pace_is_measured_and_adds_up(serving):
     assert ask(serving, "model", text="To be, or not")[-1]["result"]["tokens"]
     assert serving.pace.token > 0 and serving.pace.call >= 0
     pace = Pace(call=1.0, token=0.001)
-    assert pace.seconds(Work(rows=10, length=20)) == pytest.approx(1.2)
+    assert pace.seconds(PageWork(rows=10, length=20)) == pytest.approx(1.2)
     assert cost_words(3.4) == "about 3 s" and cost_words(400) == "about 7 minutes"
 
 

@@ -10,13 +10,13 @@ from orbitlens.errors import InputError
 from orbitlens.exploring.head_map import read_heads
 from orbitlens.exploring.model_data import possible_cuts, read_attention, read_model
 from orbitlens.exploring.passes import explored_of
-from orbitlens.exploring.sentence import MOST_TOKENS, Given
+from orbitlens.exploring.sentence import MOST_TOKENS, Prompt
 from orbitlens.heads.attention import attention_pattern
 from orbitlens.order.divergence import js_bits
 from orbitlens.running.ablation import without_heads
 from orbitlens.tracing.token_courses import context_states
 
-WORDS = Given(text="To be, or not to be")
+WORDS = Prompt(text="To be, or not to be")
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_without_the_mask_tokens_look_ahead(nano):
 
 
 def test_without_positions_tokens_that_are_the_same_look_the_same_way(nano):
-    given = Given(text="abcabcabc")
+    given = Prompt(text="abcabcabc")
     after = torch.tensor(read_attention(nano, given, 0, cuts=["encoding", "mask"]).after)
     assert torch.allclose(after[:, 0], after[:, 3], atol=1e-5)
     before = torch.tensor(read_attention(nano, given, 0).before)
@@ -124,67 +124,67 @@ def test_the_map_of_heads_is_the_verbs(nano):
 def test_an_empty_text_is_answered(nano):
     for text in ("", "  \n "):
         with pytest.raises(InputError, match="empty"):
-            read_model(nano, Given(text=text))
+            read_model(nano, Prompt(text=text))
 
 
 def test_a_hundred_thousand_characters_are_cut_and_said_so(nano):
-    reading = read_model(nano, Given(text="To be. " * 14_286))
+    reading = read_model(nano, Prompt(text="To be. " * 14_286))
     assert len(reading.tokens) == MOST_TOKENS
     assert "100,002 characters were given; the first 64 tokens are run" in reading.notes
 
 
 def test_characters_that_the_tokenizer_drops_are_named(nano):
-    reading = read_model(nano, Given(text="🙂 to be 🙃"))
+    reading = read_model(nano, Prompt(text="🙂 to be 🙃"))
     assert any("🙂 🙃" in note for note in reading.notes)
     with pytest.raises(InputError, match=r"makes \d tokens of this text.*drops ש"):
-        read_model(nano, Given(text="שלום"))
+        read_model(nano, Prompt(text="שלום"))
 
 
 def test_half_a_character_is_refused(nano):
     with pytest.raises(InputError, match="surrogate"):
-        read_model(nano, Given(text="to be \ud83d or not"))
+        read_model(nano, Prompt(text="to be \ud83d or not"))
 
 
 def test_a_text_is_never_taken_for_a_file(nano, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "abcdef").write_text("secret")
-    assert "".join(read_model(nano, Given(text="abcdef")).tokens) == "abcdef"
+    assert "".join(read_model(nano, Prompt(text="abcdef")).tokens) == "abcdef"
 
 
 def test_equal_tokens_have_no_orbits(nano):
     with pytest.raises(InputError, match="all tokens are the same"):
-        read_model(nano, Given(text="aaaa"))
+        read_model(nano, Prompt(text="aaaa"))
 
 
 def test_a_model_without_a_tokenizer_takes_ids(model_folder):
     model = explored_of(model_folder("llama-grouped"))
     with pytest.raises(InputError, match="no tokenizer"):
-        read_model(model, Given(text="some words"))
+        read_model(model, Prompt(text="some words"))
     with pytest.raises(InputError, match="token id 40 is outside 0 to 39"):
-        read_model(model, Given(ids="1 2 40"))
+        read_model(model, Prompt(ids="1 2 40"))
     with pytest.raises(InputError, match="no token id"):
-        read_model(model, Given(ids="1, two, 3"))
-    reading = read_model(model, Given(ids="5, 17 3 8"), cuts=["encoding"])
+        read_model(model, Prompt(ids="1, two, 3"))
+    reading = read_model(model, Prompt(ids="5, 17 3 8"), cuts=["encoding"])
     assert reading.tokens == ("5", "17", "3", "8") and reading.change > 0
 
 
 def test_a_vision_model_takes_a_sample_or_a_picture(model_folder):
     model = explored_of(model_folder("vit"))
     config = model.model.module.config
-    noise = read_model(model, Given(sample=1), cuts=["head 0.0"])
+    noise = read_model(model, Prompt(sample=1), cuts=["head 0.0"])
     assert noise.tokens[0] == "class token" and "noise" in noise.notes[0]
     assert noise.after is not None
     n = config.num_channels * config.image_size**2
-    picture = read_model(model, Given(levels=tuple(k * 7 % 256 for k in range(n))))
+    picture = read_model(model, Prompt(levels=tuple(k * 7 % 256 for k in range(n))))
     assert picture.notes == () and len(picture.tokens) == len(noise.tokens)
     with pytest.raises(InputError, match="this model takes"):
-        read_model(model, Given(levels=(1, 2, 3)))
+        read_model(model, Prompt(levels=(1, 2, 3)))
     with pytest.raises(InputError, match="no mask"):
-        read_model(model, Given(sample=0), cuts=["mask"])
+        read_model(model, Prompt(sample=0), cuts=["mask"])
 
 
 def test_an_encoder_is_asked_behind_its_norms(model_folder):
-    reading = read_model(model_folder("bert"), Given(ids="5 17 3 8 9"), cuts=["mlp 1", "block 0"])
+    reading = read_model(model_folder("bert"), Prompt(ids="5 17 3 8 9"), cuts=["mlp 1", "block 0"])
     parts = [s.part for s in reading.before.steps if s.layer == 0]
     assert parts == ["attention", "norm", "mlp", "norm"]
     assert reading.after.cosine[0] == pytest.approx(reading.after.cosine[1], abs=1e-6)

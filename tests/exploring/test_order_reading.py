@@ -6,10 +6,10 @@ import torch
 from orbitlens.errors import InputError
 from orbitlens.exploring.order_data import read_order, read_swaps, read_usual
 from orbitlens.exploring.passes import explored_of
-from orbitlens.exploring.sentence import Given
+from orbitlens.exploring.sentence import Prompt
 from orbitlens.order.divergence import js_bits
 
-WORDS = Given(text="To be, or not")
+WORDS = Prompt(text="To be, or not")
 N = 13
 
 
@@ -88,16 +88,16 @@ def test_cells_that_are_not_there_are_refused_with_the_reason(nano, model_folder
     with pytest.raises(InputError, match="expected all or neighbours"):
         read_swaps(nano, WORDS, which="some")
     bert = explored_of(model_folder("bert"))
-    cells = {c.cell: c for c in read_order(bert, Given(ids="5 17 3 8")).cells}
+    cells = {c.cell: c for c in read_order(bert, Prompt(ids="5 17 3 8")).cells}
     assert cells["pe_causal"].change is None and "no mask" in cells["pe_causal"].why
     assert cells["pe_full"].change < 1e-9
 
 
 def test_patches_of_an_image_are_reordered(model_folder):
     vit = explored_of(model_folder("vit"))
-    start = read_order(vit, Given(sample=0))
+    start = read_order(vit, Prompt(sample=0))
     order = [*reversed(range(len(start.tokens)))]
-    reading = read_order(vit, Given(sample=0), order)
+    reading = read_order(vit, Prompt(sample=0), order)
     cells = {c.cell: c.change for c in reading.cells if c.change is not None}
     assert start.place == -1 and cells["nope_full"] < 1e-5 < cells["pe_full"]
 

@@ -23,7 +23,7 @@ from orbitlens.exploring.order_data import (
     read_usual,
 )
 from orbitlens.exploring.passes import Explored
-from orbitlens.exploring.sentence import Given, sentence_of
+from orbitlens.exploring.sentence import Prompt, sentence_of
 from orbitlens.order.sensitivity import BATCH_TOKENS
 from orbitlens.order.subject import run
 from orbitlens.results.codec import decode, encode
@@ -38,7 +38,7 @@ Told = Callable[[int, int | None], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class PageQuestion:
     """The parameters of any question; each takes those it needs."""
 
     text: str | None = None
@@ -53,36 +53,36 @@ class Question:
     agreed: bool = False  # to what it costs
 
     @property
-    def given(self) -> Given:
+    def given(self) -> Prompt:
         """The sentence."""
-        return Given(text=self.text, ids=self.ids, sample=self.sample, levels=self.levels)
+        return Prompt(text=self.text, ids=self.ids, sample=self.sample, levels=self.levels)
 
 
-def _model(explored: Explored, asked: Question, told: Told) -> object:
+def _model(explored: Explored, asked: PageQuestion, told: Told) -> object:
     return read_model(explored, asked.given, cuts=asked.cuts, watch=told)
 
 
-def _attention(explored: Explored, asked: Question, told: Told) -> object:
+def _attention(explored: Explored, asked: PageQuestion, told: Told) -> object:
     return read_attention(explored, asked.given, asked.layer, cuts=asked.cuts, watch=told)
 
 
-def _heads(explored: Explored, asked: Question, told: Told) -> object:
+def _heads(explored: Explored, asked: PageQuestion, told: Told) -> object:
     return read_heads(explored, told=told)
 
 
-def _order(explored: Explored, asked: Question, told: Told) -> object:
+def _order(explored: Explored, asked: PageQuestion, told: Told) -> object:
     return read_order(explored, asked.given, asked.order, told=told)
 
 
-def _usual(explored: Explored, asked: Question, told: Told) -> object:
+def _usual(explored: Explored, asked: PageQuestion, told: Told) -> object:
     return read_usual(explored, asked.given, told=told)
 
 
-def _swaps(explored: Explored, asked: Question, told: Told) -> object:
+def _swaps(explored: Explored, asked: PageQuestion, told: Told) -> object:
     return read_swaps(explored, asked.given, cell=asked.cell, which=asked.which, told=told)
 
 
-Answer = Callable[[Explored, Question, Told], object]
+Answer = Callable[[Explored, PageQuestion, Told], object]
 QUESTIONS: dict[str, Answer] = {
     "model": _model,
     "attention": _attention,
@@ -93,7 +93,7 @@ QUESTIONS: dict[str, Answer] = {
 }
 
 
-def question_of(parameters: object) -> Question:
+def question_of(parameters: object) -> PageQuestion:
     """Return the parameters of a question.
 
     Raises:
@@ -101,15 +101,15 @@ def question_of(parameters: object) -> Question:
     """
     if not isinstance(parameters, dict):
         raise InputError("a question's parameters are an object of names and values.")
-    asked: Question = decode(Question, {**_defaults(), **parameters}, "the question")
+    asked: PageQuestion = decode(PageQuestion, {**_defaults(), **parameters}, "the question")
     return asked
 
 
 def _defaults() -> dict[str, Any]:
-    return dict(encode(Question()))
+    return dict(encode(PageQuestion()))
 
 
-def answer(explored: Explored, name: str, asked: Question, told: Told) -> Any:  # noqa: ANN401
+def answer(explored: Explored, name: str, asked: PageQuestion, told: Told) -> Any:  # noqa: ANN401
     """Return the answer to a question as plain data.
 
     Raises:
@@ -130,14 +130,14 @@ class Pace:
     call: float  # seconds of a forward call, whatever is in it
     token: float  # seconds more for every token
 
-    def seconds(self, work: "Work") -> float:
+    def seconds(self, work: "PageWork") -> float:
         """Return how long some work takes."""
         n_calls = -(-work.rows * work.length // BATCH_TOKENS)
         return work.factor * (n_calls * self.call + work.rows * work.length * self.token)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class PageWork:
     """What a question runs: so many rows of so many tokens; a trace does more than run them."""
 
     rows: int
@@ -148,8 +148,8 @@ class Work:
 def measured_pace(explored: Explored) -> Pace:
     """Return how fast the model runs: one short row, then several; the best of a few runs each."""
     model = explored.model
-    given = Given(ids="1 2 3 4 5 6 7 8 9 10 11 12")
-    sentence = sentence_of(model, Given(sample=0) if _sees(model) else given)
+    given = Prompt(ids="1 2 3 4 5 6 7 8 9 10 11 12")
+    sentence = sentence_of(model, Prompt(sample=0) if _sees(model) else given)
     subject = sentence.subject(model)
     n_tokens = sentence.n_items + sentence.n_front
 
@@ -176,10 +176,10 @@ def _sees(model: Model) -> bool:
     return model.main_input == "pixel_values"
 
 
-def work_of(explored: Explored, name: str, asked: Question) -> Work:
+def work_of(explored: Explored, name: str, asked: PageQuestion) -> PageWork:
     """Return what a question runs through the model."""
     if name == "heads":
-        return Work(rows=8, length=TOKENS // 8, factor=TRACING)
+        return PageWork(rows=8, length=TOKENS // 8, factor=TRACING)
     sentence = sentence_of(explored.model, asked.given)
     subject = sentence.subject(explored.model)
     if name in {"model", "attention"}:
@@ -190,7 +190,7 @@ def work_of(explored: Explored, name: str, asked: Question) -> Work:
         rows = len(subject.compared) * (N_SHUFFLES + 1)
     else:
         rows = len(pairs_of(subject, sentence.n_items, asked.which)) + N_SHUFFLES + 2
-    return Work(rows=rows, length=sentence.n_items + sentence.n_front)
+    return PageWork(rows=rows, length=sentence.n_items + sentence.n_front)
 
 
 def cost_words(seconds: float) -> str:

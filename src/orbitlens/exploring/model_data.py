@@ -18,7 +18,7 @@ from torch import Tensor
 from orbitlens.errors import InputError, printable
 from orbitlens.exploring.passes import Explored, Pass, Watch, explored_of, pass_of
 from orbitlens.exploring.python_code import python_of
-from orbitlens.exploring.sentence import Given, Sentence, sentence_of
+from orbitlens.exploring.sentence import Prompt, Sentence, sentence_of
 from orbitlens.order.divergence import js_bits, relative_change
 from orbitlens.order.subject import Subject
 from orbitlens.reporting.data import rounded
@@ -95,7 +95,7 @@ class AttentionReading:
 
 def read_model(
     model: Any,  # noqa: ANN401 - an `Explored`, or what `load` takes
-    given: Given,
+    given: Prompt,
     *,
     cuts: Sequence[str] = (),
     watch: Watch | None = None,
@@ -144,7 +144,7 @@ def read_model(
 
 def read_attention(
     model: Any,  # noqa: ANN401
-    given: Given,
+    given: Prompt,
     layer: int,
     *,
     cuts: Sequence[str] = (),

@@ -19,7 +19,7 @@ from orbitlens.errors import InputError
 from orbitlens.exploring.model_data import Outcome, outcomes_of, shown_outcomes
 from orbitlens.exploring.passes import Explored, explored_of
 from orbitlens.exploring.python_code import python_of
-from orbitlens.exploring.sentence import Given, Sentence, sentence_of
+from orbitlens.exploring.sentence import Prompt, Sentence, sentence_of
 from orbitlens.order.asked import Asked
 from orbitlens.order.blocks import FREE_SHARE
 from orbitlens.order.measuring import NO_MASK
@@ -97,7 +97,7 @@ class SwapMap:
 
 def read_order(
     model: Any,  # noqa: ANN401 - an `Explored`, or what `load` takes
-    given: Given,
+    given: Prompt,
     order: Sequence[int] | None = None,
     *,
     told: Told | None = None,
@@ -144,7 +144,7 @@ def read_order(
 
 def read_usual(
     model: Any,  # noqa: ANN401
-    given: Given,
+    given: Prompt,
     *,
     told: Told | None = None,
 ) -> UsualOrders:
@@ -167,7 +167,7 @@ def read_usual(
 
 def read_swaps(
     model: Any,  # noqa: ANN401
-    given: Given,
+    given: Prompt,
     *,
     cell: str | None = None,
     which: str = ALL,
@@ -262,7 +262,7 @@ def _checked(sentence: Sentence, subject: Subject, order: Sequence[int] | None) 
 class _Rows:
     """Runs a sentence and reorderings of it, in batches; told after each."""
 
-    def __init__(self, explored: Explored, given: Given, told: Told | None) -> None:
+    def __init__(self, explored: Explored, given: Prompt, told: Told | None) -> None:
         self.model, self.told, self.done, self.n_rows = explored.model, told, 0, 1
         self.sentence = sentence_of(explored.model, given)
         # Details are read at one place, as an audit does.

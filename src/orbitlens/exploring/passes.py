@@ -16,7 +16,7 @@ from torch import Tensor
 
 from orbitlens.checkpoint.zoo import find_in_zoo
 from orbitlens.errors import InputError
-from orbitlens.exploring.sentence import Given, Sentence, sentence_of
+from orbitlens.exploring.sentence import Prompt, Sentence, sentence_of
 from orbitlens.families.architecture import Stack
 from orbitlens.families.feed import Kind
 from orbitlens.heads.layers import AttentionLayer
@@ -49,9 +49,9 @@ class Explored:
 
     model: Model  # under the names of its running module
     source: str  # what `load` takes to open it again
-    kept: OrderedDict[tuple[Given, tuple[str, ...]], Pass] = field(default_factory=OrderedDict)
+    kept: OrderedDict[tuple[Prompt, tuple[str, ...]], Pass] = field(default_factory=OrderedDict)
 
-    orders: OrderedDict[Given, dict[tuple[Cell, int], Tensor]] = field(default_factory=OrderedDict)
+    orders: OrderedDict[Prompt, dict[tuple[Cell, int], Tensor]] = field(default_factory=OrderedDict)
     layers: dict[int, AttentionLayer] = field(default_factory=dict)  # weights, read once
 
     def layer(self, index: int, stack: str) -> AttentionLayer:
@@ -60,7 +60,7 @@ class Explored:
             self.layers[index] = self.model.layer(index, stack=stack)
         return self.layers[index]
 
-    def predictions_of(self, given: Given) -> dict[tuple[Cell, int], Tensor]:
+    def predictions_of(self, given: Prompt) -> dict[tuple[Cell, int], Tensor]:
         """Return the place where predictions on a sentence as it is are kept, by cell."""
         found = self.orders.setdefault(given, {})
         self.orders.move_to_end(given)
@@ -95,7 +95,7 @@ def stack_of(model: Model, subject: Subject) -> Stack:
 
 
 def pass_of(
-    explored: Explored, given: Given, cuts: Sequence[str] = (), watch: Watch | None = None
+    explored: Explored, given: Prompt, cuts: Sequence[str] = (), watch: Watch | None = None
 ) -> Pass:
     """Run a sentence with some parts cut; the last few passes are kept.
 

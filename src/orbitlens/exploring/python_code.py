@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from orbitlens.exploring.passes import Explored
-from orbitlens.exploring.sentence import Given
+from orbitlens.exploring.sentence import Prompt
 
 HOMES = {
     "read_model": "model_data",
@@ -21,7 +21,7 @@ HOMES = {
 
 
 def python_of(
-    explored: Explored, function: str, given: Given | None, *arguments: object, **named: object
+    explored: Explored, function: str, given: Prompt | None, *arguments: object, **named: object
 ) -> str:
     """Return a script whose `reading` holds what the page shows.
 
@@ -35,7 +35,7 @@ def python_of(
     call = ", ".join(["model", *parts])
     imports = [f"from orbitlens.exploring.{HOMES[function]} import {function}"]
     if given is not None:
-        imports.append("from orbitlens.exploring.sentence import Given")
+        imports.append("from orbitlens.exploring.sentence import Prompt")
     return "\n".join(
         [
             "import orbitlens as ol",
@@ -49,7 +49,7 @@ def python_of(
     )
 
 
-def _given(given: Given) -> str:
+def _given(given: Prompt) -> str:
     values: dict[str, Any] = {f.name: getattr(given, f.name) for f in fields(given)}
     kept = ", ".join(f"{name}={v!r}" for name, v in values.items() if v is not None)
-    return f"Given({kept})"
+    return f"Prompt({kept})"

@@ -16,7 +16,7 @@ from orbitlens.exploring.answers import frozen_answers
 from orbitlens.exploring.model_data import possible_cuts
 from orbitlens.exploring.order_data import ALL, SEED, why_not
 from orbitlens.exploring.passes import ENCODING, MASK, Explored
-from orbitlens.exploring.sentence import N_SAMPLES, Given, Sentence, sentence_of
+from orbitlens.exploring.sentence import N_SAMPLES, Prompt, Sentence, sentence_of
 from orbitlens.order.permutations import shuffles
 from orbitlens.order.subject import Cell, Subject
 from orbitlens.running.images import image_shape
@@ -42,7 +42,7 @@ def start_of(explored: Explored, text: str) -> dict[str, Any]:
 
 def room_data(explored: Explored, start: dict[str, Any]) -> dict[str, Any]:
     """Return what the rooms begin with."""
-    sentence = sentence_of(explored.model, Given(**start))
+    sentence = sentence_of(explored.model, Prompt(**start))
     subject = sentence.subject(explored.model)
     not_reached = {cell.value: why for cell in Cell if (why := why_not(subject, cell))}
     rooms: dict[str, Any] = {
@@ -89,7 +89,7 @@ def frozen_rooms(
     if "why" in rooms:
         return {}
     start = rooms["start"]
-    sentence = sentence_of(explored.model, Given(**start))
+    sentence = sentence_of(explored.model, Prompt(**start))
     subject = sentence.subject(explored.model)
     single = [*rooms["model"]["cuts"][:FROZEN_CUTS], ENCODING, MASK]
     cuts = [cut for cut in single if cut not in rooms["model"]["not_cut"]]

@@ -1,6 +1,6 @@
 """What a person typed or chose -> one input of a model, and what its tokens are called.
 
-Enters: a model and a `Given`: a text, token ids, a sample or the levels of an image. Leaves: a
+Enters: a model and a `Prompt`: a text, token ids, a sample or the levels of an image. Leaves: a
 `Sentence`. Nothing here is a file's name: what a page sends is never opened.
 """
 
@@ -35,7 +35,7 @@ N_SAMPLES = 4  # images of noise to choose from
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given:
+class Prompt:
     """What is run; one of these is there."""
 
     text: str | None = None
@@ -70,7 +70,7 @@ class Sentence:
         return subject_for(model, model.module, samples)
 
 
-def sentence_of(model: Model, given: Given) -> Sentence:
+def sentence_of(model: Model, given: Prompt) -> Sentence:
     """Return the input that a model is run on.
 
     Raises:
@@ -163,7 +163,7 @@ def _sentence(
 # --- images ----------------------------------------------------------------------------------
 
 
-def _image(model: Model, given: Given) -> Sentence:
+def _image(model: Model, given: Prompt) -> Sentence:
     config = model.module.config
     channels, height, width = image_shape(config)
     if given.levels is not None:

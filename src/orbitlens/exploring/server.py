@@ -27,7 +27,7 @@ from orbitlens.exploring.answers import (
     ASKS_FIRST,
     QUESTIONS,
     Pace,
-    Question,
+    PageQuestion,
     answer,
     cost_words,
     measured_pace,
@@ -111,12 +111,12 @@ class ExplorerServer:
             self.page = self.page()
         return self.page
 
-    def job(self, name: str, asked: Question) -> Job:
+    def job(self, name: str, asked: PageQuestion) -> Job:
         """Return a question as a job for the worker."""
         work = partial(self._answer, name, asked)
         return Job(work=work, what=WHAT[name], quick=name in QUICK)
 
-    def _answer(self, name: str, asked: Question, told: Told) -> Any:  # noqa: ANN401 - JSON
+    def _answer(self, name: str, asked: PageQuestion, told: Told) -> Any:  # noqa: ANN401 - JSON
         explored = self.explored
         assert explored is not None, "no job runs once the server is closed"
         if self.pace is None:
