@@ -91,7 +91,7 @@ function frame(now) {
   frames += 1;
   const begun = performance.now(), gap = Math.max(0, now - before);
   before = now;
-  if (!settled()) { work(BUDGET); }
+  if (!settled()) { work(playing ? 5 : BUDGET); }
   if (playing && held === null) {
     const reached = stats.times[stats.times.length - 1] ?? 0;
     go(Math.min(t + gap / 1000 * span() / SECONDS, settled() ? span() : reached));
@@ -103,7 +103,7 @@ function frame(now) {
   if (now - chartsAt > (playing ? 50 : 120)) { drawCharts(); chartsAt = now; }
   if (playing && now - captionAt > 200) { ui.caption.textContent = caption(); captionAt = now; }
   timing.draw.push(performance.now() - drawn);
-  if (mapping && settled() && held === null) { ui.phase.work(playing ? 4 : BUDGET); }
+  if (mapping && settled() && held === null) { ui.phase.work(playing ? 2 : BUDGET); }
   timing.work.push(performance.now() - begun);
   timing.gaps.push(gap);
   if (timing.work.length > 600) { Object.values(timing).forEach(one => one.shift()); }
