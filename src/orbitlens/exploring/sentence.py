@@ -6,6 +6,7 @@ Enters: a model and a `Prompt`: a text, token ids, a sample or the levels of an 
 
 import unicodedata
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -100,7 +101,7 @@ def _of_text(model: Model, text: str) -> Sentence:
     needs_tokenizer(model)
     front, back = special_tokens(model.tokenizer) or ([], [])
     ids = plain_ids(model.tokenizer, text[:MOST_CHARACTERS])
-    lost = _lost(model, text[:MOST_CHARACTERS], ids)
+    lost = _lost(model.tokenizer, text[:MOST_CHARACTERS], ids)
     if len(ids) < SHORTEST:
         raise InputError(
             f"the tokenizer makes {len(ids)} tokens of this text, and at least {SHORTEST} are "
@@ -117,9 +118,9 @@ def _of_text(model: Model, text: str) -> Sentence:
     return _sentence(model, front + ids[:room] + back, notes, (len(front), len(back)), Source.TEXT)
 
 
-def _lost(model: Model, text: str, ids: list[int]) -> str:
+def _lost(tokenizer: Any, text: str, ids: list[int]) -> str:  # noqa: ANN401
     """Return the characters of a text that its tokens no longer tell, a few of them."""
-    told = set(_plain(model.tokenizer.decode(ids)))
+    told = set(_plain(tokenizer.decode(ids)))
     gone = dict.fromkeys(c for c in text if not c.isspace() and not set(_plain(c)) <= told)
     shown = " ".join(printable(c) for c in list(gone)[:FEW])
     return shown + (" …" if len(gone) > FEW else "")
