@@ -31,7 +31,9 @@ def main() -> None:
     for k, image in enumerate(images):
         paper.paste(image, (0, k * (SCREEN["height"] + 12)))
     # By coverage: a palette of the most frequent colours would lose those of tokens.
-    paper.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(OUT, optimize=True)
+    paper.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+        OUT, optimize=True
+    )
     assert OUT.stat().st_size < MOST_BYTES
     print(f"{OUT}: {OUT.stat().st_size:,} bytes")
 
