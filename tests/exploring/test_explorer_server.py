@@ -252,7 +252,7 @@ def test_the_pace_is_measured_and_adds_up(serving):
     assert serving.pace.token > 0 and serving.pace.call >= 0
     pace = Pace(call=1.0, token=0.001)
     assert pace.seconds(PageWork(rows=10, length=20)) == pytest.approx(1.2)
-    assert cost_words(3.4) == "about 3 s" and cost_words(400) == "about 7 minutes"
+    assert cost_words(3.4) == "about 3 s" and cost_words(400.0) == "about 7 minutes"
 
 
 def test_questions_take_what_they_know_and_pass_over_the_rest():

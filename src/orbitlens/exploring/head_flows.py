@@ -34,6 +34,9 @@ MOST_BYTES = 1_200_000  # of weights in a page, before base64
 ONE_LAYER = 8_000_000  # up to which a page holds one layer at least
 CONTEXT = 64  # tokens of the text
 AXES = 3  # of the picture
+TWO_STACKS = (
+    "It has an encoder and a decoder, and flows start from real tokens of models with one stack."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +102,8 @@ class ModelFlows:
 
 def model_flows(model: Model, text: str, *, budget: int = MOST_BYTES) -> ModelFlows:
     """Return the layers of a model whose weights fit a page, evenly spread over its depth."""
+    if len(model.architecture.stacks) > 1:
+        return ModelFlows(tokens=(), layers=(), why_missing=TWO_STACKS)
     try:
         first = model.running.layer(0)
         system_of_heads(list(first))  # says why, where a head has no flow
