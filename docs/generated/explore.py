@@ -1,4 +1,4 @@
-"""The table of docs/explore.md, from what benchmarks/explorer.py stored."""
+"""The tables of docs/explore.md, from what benchmarks/explorer.py stored."""
 
 import json
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 from generated.tables import table
 
 STORED = Path(__file__).parents[1] / "explorer-speed.json"
+LATENCY = Path(__file__).parents[1] / "explorer-latency.json"
 
 
 def frame_costs() -> str:
@@ -23,3 +24,10 @@ def frame_costs() -> str:
         "processes wanted each core of the machine at that time."
     )
     return f"{table(head, rows)}\n\n{words}"
+
+
+def answer_costs() -> str:
+    """Return what answers of the server cost, and what the page is told of longer ones."""
+    found = json.loads(LATENCY.read_text(encoding="utf-8"))
+    rows = [(row["asked"], f"{row['processor']:.2f} s") for row in found["answers"]]
+    return table(["Asked for", "Processor time"], rows)

@@ -11,6 +11,8 @@ from typing import Any
 from orbitlens.exploring.data import ExplorerData, ModelFacts
 from orbitlens.exploring.flow_data import first_flows
 from orbitlens.exploring.page_file import page_html, write_page
+from orbitlens.exploring.passes import explored_of
+from orbitlens.exploring.rooms import Told, frozen_rooms, rooms_or_why
 from orbitlens.results.html import frame
 from orbitlens.running.info import model_info
 from orbitlens.running.model import Model, load
@@ -60,10 +62,19 @@ def explore(model: Any, text: str | None = None) -> Explorer:  # noqa: ANN401 - 
     return Explorer(data=explore_data(load(model), text))
 
 
-def explore_data(model: Model, text: str | None = None) -> ExplorerData:
-    """Return what the page of a model holds."""
-    sentence = text or SENTENCE
-    return ExplorerData(facts=model_facts(model), flow=first_flows(model, sentence), text=sentence)
+def explore_data(
+    model: Model, text: str | None = None, *, live: bool = False, told: Told | None = None
+) -> ExplorerData:
+    """Return what the page of a model holds; `live` where a server answers in place of a file."""
+    explored, sentence = explored_of(model), text or SENTENCE
+    rooms = rooms_or_why(explored, sentence)
+    return ExplorerData(
+        facts=model_facts(model),
+        flow=first_flows(model, sentence),
+        text=sentence,
+        rooms=rooms,
+        answers={} if live else frozen_rooms(explored, rooms, told),
+    )
 
 
 def model_facts(model: Model) -> ModelFacts:

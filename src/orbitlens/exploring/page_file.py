@@ -20,7 +20,7 @@ def page_html(data: ExplorerData, *, live: bool = False) -> str:
         f"{data.facts.name} in orbitlens",
         asset(f"{FOLDER}/index.html").replace("{model}", esc(data.facts.name)),
         data={"explorer-data": data.payload(live=live)},
-        styles=[f"{FOLDER}/style.css"],
+        styles=[f"{FOLDER}/style.css", f"{FOLDER}/rooms.css"],
         script=f"{FOLDER}/app.js",
         renewal=Renewal(connects=live),
     )

@@ -60,6 +60,7 @@ class Output:
     prediction: Float[Tensor, "batch outputs"]
     hidden: tuple[Float[Tensor, "batch items d_model"], ...] = ()  # of the items, embedding first
     last: Float[Tensor, "batch tokens d_model"] | None = None  # last layer, all tokens
+    patterns: tuple[Float[Tensor, "batch head tokens tokens"], ...] = ()  # of attention, if asked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,6 +163,7 @@ def run(
     *,
     positions: Int[Tensor, "*batch items"] | None = None,
     hidden: bool = False,
+    patterns: bool = False,
 ) -> Output:
     """Run a batch of inputs in one cell.
 
@@ -172,6 +174,8 @@ def run(
         positions: position ids in place of 0, 1, 2, ..., of all inputs or of each; only where the
             model takes ids.
         hidden: keep the states of every layer.
+        patterns: keep the attention weights of every layer; the model must be one that computes
+            them (`eager_attention`). None are kept where its family returns none.
 
     Raises:
         InputError: the cell cannot be reached with this model.
@@ -182,11 +186,14 @@ def run(
     arguments = _arguments(subject, items, cell, positions)
     if hidden:
         arguments["output_hidden_states"] = True
+    if patterns:
+        arguments["output_attentions"] = True
     arguments |= keep_last(subject)
     mask = _visible(subject, items.shape[1], cell, window=_one_window(subject.feed))
     with torch.inference_mode(), _switched(subject, cell, mask):
         output = subject.model(**arguments)
-    return _output(subject, output, hidden)
+    result = _output(subject, output, hidden)
+    return replace(result, patterns=_patterns(subject, output)) if patterns else result
 
 
 def run_plain(subject: Subject, items: Tensor) -> Output:
@@ -327,12 +334,16 @@ def _output(subject: Subject, output: Any, hidden: bool) -> Output:  # noqa: ANN
 
 
 def _states(subject: Subject, output: Any) -> Sequence[Tensor]:  # noqa: ANN401
-    name = {
-        Kind.SEQ2SEQ_ENCODER: "encoder_hidden_states",
-        Kind.SEQ2SEQ_DECODER: "decoder_hidden_states",
-    }.get(subject.feed.kind, "hidden_states")
-    states: Sequence[Tensor] = getattr(output, name)
+    states: Sequence[Tensor] = getattr(output, _TOWERS.get(subject.feed.kind, "") + "hidden_states")
     return states
+
+
+def _patterns(subject: Subject, output: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
+    found = getattr(output, _TOWERS.get(subject.feed.kind, "") + "attentions", None)
+    return () if found is None or any(each is None for each in found) else tuple(found)
+
+
+_TOWERS = {Kind.SEQ2SEQ_ENCODER: "encoder_", Kind.SEQ2SEQ_DECODER: "decoder_"}
 
 
 def _prediction(subject: Subject, output: Any) -> Tensor:  # noqa: ANN401

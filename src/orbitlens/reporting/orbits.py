@@ -7,7 +7,10 @@ all have in common, and a bearing in two axes tells tokens apart. And in the thr
 directions of all depths together, in which a move on the screen is a move of the token.
 """
 
+from dataclasses import dataclass
+
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from orbitlens.reporting.data import Orbits
@@ -59,19 +62,38 @@ def spread_out(n: int, most: int) -> list[int]:
     return [round(k * (n - 1) / (most - 1)) for k in range(most)]
 
 
-def principal_positions(states: Tensor) -> tuple[Tensor, Tensor]:
-    """Return each token's direction in the three leading axes, and the variance these explain."""
-    unit = unit_directions(states)
-    flat = unit.reshape(-1, unit.shape[-1])
-    centred = flat - flat.mean(dim=0)
-    _, sizes, axes = torch.linalg.svd(centred, full_matrices=False)
+@dataclass(frozen=True, kw_only=True)
+class PrincipalAxes:
+    """The three leading directions in which directions of tokens vary."""
+
+    mean: Float[Tensor, " width"]
+    axes: Float[Tensor, "axis width"]
+    explained: Float[Tensor, " three"]  # shares of the variance; zeros where there are fewer axes
+
+    def positions(self, states: Float[Tensor, "*any width"]) -> Float[Tensor, "*any three"]:
+        """Return where the directions of tokens are in these axes, of any run of the model."""
+        centred = unit_directions(states) - self.mean
+        places = torch.zeros(*states.shape[:-1], 3, dtype=states.dtype)
+        places[..., : len(self.axes)] = centred @ self.axes.T
+        return places
+
+
+def principal_axes(states: Float[Tensor, "*any width"]) -> PrincipalAxes:
+    """Return the leading axes of the directions of tokens, and the variance these explain."""
+    flat = unit_directions(states).reshape(-1, states.shape[-1])
+    mean = flat.mean(dim=0)
+    _, sizes, axes = torch.linalg.svd(flat - mean, full_matrices=False)
     total = (sizes**2).sum().clamp(min=1e-30)
     n_axes = min(3, len(axes))
-    places = torch.zeros(len(flat), 3, dtype=unit.dtype)
-    places[:, :n_axes] = centred @ axes[:n_axes].T
-    shares = torch.zeros(3, dtype=unit.dtype)
+    shares = torch.zeros(3, dtype=flat.dtype)
     shares[:n_axes] = sizes[:n_axes] ** 2 / total
-    return places.reshape(*unit.shape[:-1], 3), shares
+    return PrincipalAxes(mean=mean, axes=axes[:n_axes], explained=shares)
+
+
+def principal_positions(states: Tensor) -> tuple[Tensor, Tensor]:
+    """Return each token's direction in the three leading axes, and the variance these explain."""
+    axes = principal_axes(states)
+    return axes.positions(states), axes.explained
 
 
 def around_shared_direction(states: Tensor) -> tuple[Tensor, Tensor]:
