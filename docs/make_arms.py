@@ -3,6 +3,7 @@
     python docs/make_arms.py --text TEXT                 # all plans, in the order below
     python docs/make_arms.py arms-text --text TEXT       # one of them
     python docs/make_arms.py --limit 3 --text TEXT       # three runs, and stop
+    python docs/make_arms.py --draw                      # the picture of docs/studies-arms.md
 
 Plans are experiments/arms-*.toml. One run at a time, all arms of a seed before the next seed; a
 run that is stored is not repeated, and one that was interrupted goes on from its last state, which
@@ -18,8 +19,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from generated.arms import within
 from make_studies import shorter
 
+from orbitlens.draw.figure import PALETTE, Figure, Panel, Points
+from orbitlens.draw.figure_png import png_of
 from orbitlens.errors import TrainingError
 from orbitlens.lab.run import RunConfig, RunResult, run_hash
 from orbitlens.lab.sweep_file import SweepCell, read_sweep
@@ -28,6 +32,8 @@ from orbitlens.running.loading import quiet_transformers
 
 DOCS = Path(__file__).resolve().parent
 KEPT, PLANS = DOCS / "experiments/arms", DOCS.parent / "experiments"
+PICTURE = DOCS / "img/gathering.png"
+SYMBOLS = ("circle", "square", "diamond")
 ORDER = ("arms-text", "arms-rotary", "arms-pre", "arms-images", "arms-deep")
 
 
@@ -73,14 +79,43 @@ def run(plan: str, cell: SweepCell, seed: int, folder: Path) -> None:
     print(f"{time.strftime('%H:%M:%S')} {plan} {cell.label} {seed}: {shown}", flush=True)
 
 
+def gathering_figure() -> Figure:
+    """Return held-out loss against C behind the last layer, both about their group's means."""
+    panels = [
+        Panel(
+            layers=[_group(k, *group) for k, group in enumerate(within("cosine", definite=chosen))],
+            title="all settings" if chosen else "without definite-*",
+            x_label="C behind the last layer",
+            y_label="held-out loss",
+        )
+        for chosen in (True, False)
+    ]
+    title = "Settings of the lab: cosine of directions and held-out loss"
+    caption = "A mark is a setting; both numbers less the mean of its group."
+    return Figure(name="gathering", title=title, caption=caption, panels=panels)
+
+
+def _group(number: int, name: str, pairs: list[tuple[float, float]]) -> Points:
+    x, y = zip(*pairs, strict=True)
+    colour = PALETTE[number % len(PALETTE)]
+    symbol = SYMBOLS[number // len(PALETTE) % len(SYMBOLS)]
+    return Points(x=x, y=y, label=name, colour=colour, symbol=symbol)
+
+
 def main(words: list[str]) -> None:
     """Run what is missing."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("plans", nargs="*", default=list(ORDER))
-    parser.add_argument("--text", required=True, help="a UTF-8 text, such as tinyshakespeare.txt")
+    parser.add_argument("--text", help="a UTF-8 text, such as tinyshakespeare.txt")
+    parser.add_argument("--draw", action="store_true", help="draw what is stored; run nothing")
     parser.add_argument("--folder", type=Path, default=Path("out/arms"), help="for states of runs")
     parser.add_argument("--limit", type=int, default=10**9, help="runs to do at most")
     given = parser.parse_args(words)
+    if given.draw:
+        PICTURE.write_bytes(png_of(gathering_figure()))
+        return
+    if given.text is None:
+        parser.error("--text is missing: give a UTF-8 text to train on")
     left = [run for run in planned(given.plans, given.text) if not _is_stored(*run)]
     print(f"{len(left)} runs to do", flush=True)
     for plan, cell, seed in left[: given.limit]:

@@ -83,8 +83,8 @@ def trained(arm: str, text: str, folder: Path) -> dict[str, Any]:
     """Return what a short training does: history of the log, and the last model's layers."""
     config = run_config(
         {
-            "task": "text", "file": text, "context": 64, "batch": 8, "position": "sinusoidal",
-            "norm": "post", "layers": 6, "width": 64, "measure": True, "steps": 300,
+            "task": "text", "file": text, "context": 32, "batch": 4, "position": "sinusoidal",
+            "norm": "post", "layers": 4, "width": 64, "measure": True, "steps": 300,
             "lr": 1e-3, "warmup": 100, "judged": 256, "refinement": arm,
         }
     )  # fmt: skip

@@ -81,16 +81,9 @@ def losses() -> str:
         for arm, seeds in arms.items():
             own = list(seeds.values())
             rows.append((plan, arm, str(len(own)), *_arm_cells(own)))
-    header = (
-        "plan",
-        "arm",
-        "seeds",
-        "held-out loss",
-        "C, last layer",
-        "effective rank, last layer",
-    )
-    header += ("positive directions, first to last look", "size of V, first to last", "parameters")
-    return table(header, rows)
+    header = ("plan", "arm", "seeds", "held-out loss", "C, last layer", "rank, last layer")
+    ends = ("positive directions, first to last look", "size of V, first to last", "parameters")
+    return table((*header, *ends), rows)
 
 
 def _arm_cells(own: Sequence[dict[str, Any]]) -> tuple[str, ...]:

@@ -33,8 +33,8 @@ def start() -> str:
         "sym(QKᵀV⁻¹), stored",
         "sym(QᵀKV⁻¹), applied",
     )
-    header += ("heads with their output map", "sym(QᵀK), applied", "‖V‖")
-    return table(header, rows)
+    ends = ("heads with their output map", "applied QᵀK", "‖V‖")
+    return table((*header, *ends), rows)
 
 
 def training() -> str:

@@ -57,8 +57,8 @@ def show_view(study: "Study") -> "Iterator[RenderableType]":
     yield Text(f"{study.question}\n")
     for claim in study.claims:
         table = _grid(widths=(10, None))
-        name = Text(f"{claim.key} {claim.rank}", style="bold")
-        table.add_row(name, Text(claim.text, style="bold"))
+        ranked = Text(f"{claim.key} {claim.rank}", style="bold")
+        table.add_row(ranked, Text(claim.text, style="bold"))
         rows = [
             ("measured", claim.measured),
             ("holds if", f"{claim.wanted}: {claim.why}"),
@@ -134,7 +134,9 @@ def _finding(finding: "Finding") -> Table:
 
 def verification_view(found: "Verification | LeftOut") -> "RenderableType":
     """Return a claim's stored number and verdict beside those measured now."""
-    if not hasattr(found, "stored"):
+    from orbitlens_papers.verifying import LeftOut
+
+    if isinstance(found, LeftOut):
         return Text(f"{found.study}: left out: {found.why}", style="yellow")
     table = _grid(widths=(10, None))
     claim = found.stored.claim
