@@ -12,7 +12,7 @@ from torch.nn import functional
 
 FLOOR = 1e-3  # of the entries of D: a definite map stays away from singular ones
 NEGATIVE_SHARE = {"positive": 0.0, "half": 0.5, "negative": 1.0}
-Free = Float[Tensor, "head d_model d_model"]
+Free = Float[Tensor, "*head d_model d_model"]
 Factors = dict[str, Tensor]
 
 
