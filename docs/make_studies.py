@@ -19,7 +19,7 @@ from pathlib import Path
 from orbitlens.draw.figure import Figure
 from orbitlens.draw.figure_png import png_of
 from orbitlens.errors import InputError
-from orbitlens_papers.claim import Finding, Verdict
+from orbitlens_papers.claim import Finding, Protocol, Verdict
 from orbitlens_papers.registry import STUDIES
 from orbitlens_papers.result import StudyResult, result_from_json
 from orbitlens_papers.terminal import interval
@@ -30,6 +30,7 @@ BEGIN, END = "<!-- {}: written by docs/make_studies.py -->", "<!-- end of {} -->
 MARKS = {
     Verdict.HOLDS: "**holds**",
     Verdict.FAILS: "**fails**",
+    Verdict.NOT_SEEN: "not seen at this scale",
     Verdict.UNDECIDED: "undecided",
     Verdict.NOT_TESTABLE: "not testable",
 }
@@ -107,9 +108,12 @@ def page(result: StudyResult) -> str:
         "",
         f"{study.question} A study of [{result.paper}](https://arxiv.org/abs/{number}).",
         "",
-        f"**Verdict: {result.verdict.value}.** {_counts(result)}",
-        "",
-        f"Not shown by a pass: {result.gap}",
+        *_verdicts(result),
+        f"Read of the paper: {study.read}. Not shown by a pass: {result.gap}",
+        *(
+            ["", f"*At which scale*, where a claim is not tested as stated: {study.at}"]
+            * bool(study.at)
+        ),
         "",
         f'!!! note "Where the numbers come from"\n    Scale {result.scale}, '
         f"{result.seeds} seeds from {result.base_seed} on, {proof.date}; "
@@ -122,13 +126,14 @@ def page(result: StudyResult) -> str:
         "",
         "## Claims",
         "",
-        "| | Claim | Number | Wanted | Control | Verdict |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| | Claim | Protocol | Number | From | Wanted | Control | Verdict |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
         *(_row(finding) for finding in result.findings),
         "",
-        "*Side* claims ask about boundaries and stronger readings; they do not count towards the "
-        "verdict on the paper. Brackets are 95 % intervals. A control is a variation under which "
-        "the same measurement must fail.",
+        "*Ours* are claims of our own theory or reading, counted apart from the paper's; *side* "
+        "claims ask about boundaries and stronger readings and count for nothing. Brackets are "
+        "95 % intervals. A control is a variation under which the same measurement must fail; a "
+        "positive control one that it must find. [What a verdict means](studies-how.md).",
         "",
         "## Figures",
         "",
@@ -146,8 +151,10 @@ def page(result: StudyResult) -> str:
     for finding in result.findings:
         claim = finding.claim
         lines += [
-            f"**{claim.key}** {claim.text} *Source*: {claim.source}. *Measured*: {claim.measured}. "
+            f"**{claim.key}** {claim.text} *Source*: {claim.source}. *Protocol*: "
+            f"{claim.kind.value}, {claim.protocol.value}. *Measured*: {claim.measured}. "
             f"*Holds if* {claim.wanted}: {claim.why}. *Control*: {claim.control or 'none'}."
+            + (f" *Positive control*: {claim.positive}." if claim.positive else "")
             + (f" *Note*: {finding.reason}." if finding.reason else "")
             + _left_out(finding),
             "",
@@ -167,22 +174,41 @@ def _left_out(finding: Finding) -> str:
     return note + "".join(f" *Left out*: {name}: {why}" for name, why in missing.items())
 
 
-def _counts(result: StudyResult) -> str:
-    core = [finding.verdict for finding in result.findings if finding.claim.core]
+def _verdicts(result: StudyResult) -> list[str]:
+    """Return the verdicts on theory and experiments, and how our own claims came out."""
+    lines = []
+    for kind, verdict in result.verdicts.items():
+        counts = _counts(result.ranked("core", kind))
+        lines += [f"**{kind.value.capitalize()}: {verdict.value}.** {counts}", ""]
+    return [*lines, f"Claims of our own: {_counts(result.ranked('ours'))}", ""]
+
+
+def _counts(findings: Sequence[Finding]) -> str:
+    """Return how many claims came out how."""
+    found = [finding.verdict for finding in findings]
     words = {Verdict.HOLDS: "hold", Verdict.FAILS: "fail"}
-    parts = [f"{core.count(k)} {words.get(k, k.value)}" for k in Verdict if core.count(k)]
-    return f"Of {len(core)} core claims: {', '.join(parts)}."
+    parts = [f"{found.count(k)} {words.get(k, k.value)}" for k in Verdict if found.count(k)]
+    return f"{len(found)} claims: {', '.join(parts)}." if found else "no claims."
 
 
 def _row(finding: Finding) -> str:
     claim, outcome = finding.claim, finding.outcome
-    number = "–" if outcome.result is None else interval(outcome.result)
-    control = "–" if outcome.control is None else interval(outcome.control)
+    control = "–" if outcome.control is None else interval(claim.shown(outcome.control))
     if finding.control_failed is False:
         control += " **did not fail**"
-    kind = claim.key if claim.core else f"{claim.key} *side*"
-    cells = (kind, claim.text, number, claim.wanted, control, MARKS[finding.verdict])
-    return line(cells)
+    if outcome.positive is not None:
+        found = "found" if finding.positive_found else "**not found**"
+        control += f"; positive {interval(outcome.positive)} {found}"
+    kind = claim.key if claim.rank == "core" else f"{claim.key} *{claim.rank}*"
+    number, source = _number(finding)
+    middle = (claim.protocol.value, number, source, claim.wanted, control)
+    return line((kind, claim.text, *middle, MARKS[finding.verdict]))
+
+
+def _number(finding: Finding) -> tuple[str, str]:
+    """Return a finding's number with its interval, and what it was made from."""
+    result = finding.outcome.result
+    return ("–", "–") if result is None else (interval(finding.claim.shown(result)), result.how)
 
 
 def line(cells: Sequence[str]) -> str:
@@ -194,30 +220,58 @@ def line(cells: Sequence[str]) -> str:
 
 
 def table(results: list[StudyResult], folder: str) -> str:
-    """Return the verdict on every paper, and which core claims stand behind it."""
+    """Return the verdicts on every paper: what was read, how it was tested, and with how many."""
     lines = [
-        "| Paper | Verdict | Core claims that hold | fail | undecided | not testable |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| Paper | Read | Theory | protocol, n | Experiments | protocol, n | Ours |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for result in results:
-        keys = {
-            kind: " ".join(
-                f.claim.key for f in result.findings if f.claim.core and f.verdict is kind
-            )
-            for kind in Verdict
-        }
-        cells = [keys[kind] or "–" for kind in Verdict]
-        name = f"[{result.title}]({folder}studies-{result.study}.md), {result.paper}"
-        lines.append(f"| {name} | **{result.verdict.value}** | {' | '.join(cells)} |")
+        cells = [f"[{result.title}]({folder}studies-{result.study}.md), {result.paper}"]
+        cells.append(STUDIES[result.study].read)
+        for kind, verdict in result.verdicts.items():
+            findings = result.ranked("core", kind)
+            cells += [_verdict_cell(findings, verdict.value), _protocol_cell(findings)]
+        cells.append(_short_counts(result.ranked("ours")))
+        lines.append(line(cells))
     return "\n".join(lines)
+
+
+def _verdict_cell(findings: Sequence[Finding], verdict: str) -> str:
+    return f"**{verdict}**: {_short_counts(findings)}" if findings else "–"
+
+
+def _short_counts(findings: Sequence[Finding]) -> str:
+    """Return the keys of claims by verdict: those that hold by number, the others by name."""
+    found = {
+        verdict: [f.claim.key for f in findings if f.verdict is verdict] for verdict in Verdict
+    }
+    parts = []
+    if found[Verdict.HOLDS]:
+        parts.append(f"{len(found[Verdict.HOLDS])} of {len(findings)} hold")
+    others = [v for v in Verdict if v is not Verdict.HOLDS and found[v]]
+    parts += [f"{' '.join(found[v])} {MARKS[v].strip('*')}" for v in others]
+    return "; ".join(parts) or "–"
+
+
+def _protocol_cell(findings: Sequence[Finding]) -> str:
+    """Return the protocols of claims, and the smallest and largest n behind their numbers."""
+    if not findings:
+        return "–"
+    used = {finding.claim.protocol for finding in findings}
+    names = ", ".join(protocol.value for protocol in Protocol if protocol in used)
+    sizes = [f.outcome.result.n for f in findings if f.outcome.result is not None]
+    if not sizes:
+        return names
+    low, high = min(sizes), max(sizes)
+    return f"{names}; {low}" if low == high else f"{names}; {low} to {high}"
 
 
 INTRODUCTION = """# All papers side by side
 
-Every core claim of every study, with its number (95 % intervals in brackets), what was wanted,
-and the verdict that follows; behind each paper, what even a pass would not show. Written by
-`docs/make_studies.py` from the stored results. Side claims, controls and figures are on the pages
-of the papers.
+Every core claim of every study and every claim of ours, with how it was tested, its number (95 %
+intervals in brackets), what was wanted, and the verdict that follows; behind each paper, what even
+a pass would not show. Written by `docs/make_studies.py` from the stored results. Side claims,
+controls and figures are on the pages of the papers.
 """
 
 
@@ -228,19 +282,18 @@ def comparison(results: list[StudyResult]) -> str:
         lines += [
             f"## {result.title}",
             "",
-            f"[{result.paper}](https://arxiv.org/abs/{result.paper.removeprefix('arXiv ')}): "
-            f"**{result.verdict.value}**. {_counts(result)} "
-            f"[The study](studies-{result.study}.md).",
+            f"[{result.paper}](https://arxiv.org/abs/{result.paper.removeprefix('arXiv ')}). "
+            + " ".join(part for part in _verdicts(result) if part)
+            + f" [The study](studies-{result.study}.md).",
             "",
-            "| | Claim | Number | Wanted | Verdict |",
-            "| --- | --- | --- | --- | --- |",
+            "| | Claim | Protocol | Number | From | Wanted | Verdict |",
+            "| --- | --- | --- | --- | --- | --- | --- |",
         ]
-        for finding in result.findings:
-            if finding.claim.core:
-                number = "–" if finding.outcome.result is None else interval(finding.outcome.result)
-                claim = finding.claim
-                cells = (claim.key, claim.text, number, claim.wanted, MARKS[finding.verdict])
-                lines.append(line(cells))
+        for finding in (*result.ranked("core"), *result.ranked("ours")):
+            claim = finding.claim
+            key = claim.key if claim.rank == "core" else f"{claim.key} *ours*"
+            cells = (key, claim.text, claim.protocol.value, *_number(finding), claim.wanted)
+            lines.append(line((*cells, MARKS[finding.verdict])))
         lines += ["", f"*Does not show*: {result.gap}", ""]
     return "\n".join(lines).rstrip() + "\n"
 

@@ -110,7 +110,7 @@ def symmetry() -> str:
 
 def untrained() -> str:
     """Return the cosine between tokens behind 16 post-norm layers before any training."""
-    from orbitlens.lab.judging import convergence
+    from orbitlens.lab.geometry import convergence
     from orbitlens.lab.recipe import build_model
     from orbitlens.lab.run import run_config, task_of
 

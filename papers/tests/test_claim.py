@@ -8,8 +8,10 @@ from orbitlens.errors import InputError
 from orbitlens_papers.claim import (
     Claim,
     Finding,
+    Kind,
     Outcome,
     PaperVerdict,
+    Protocol,
     Side,
     Verdict,
     paper_verdict,
@@ -21,7 +23,9 @@ def claim(**changes):
     given = {
         "key": "1",
         "text": "tokens converge",
-        "source": "somewhere",
+        "source": "arXiv 1, abstract",
+        "protocol": Protocol.AS_STATED,
+        "kind": Kind.THEORY,
         "measured": "a number",
         "side": Side.ABOVE,
         "threshold": 1.0,
@@ -35,8 +39,9 @@ def around(value, half=0.0):
     return Estimate(value=value, low=value - half, high=value + half, n=3, how="made up")
 
 
-def finding(value, *, half=0.0, control=0.0, **changes):
-    outcome = Outcome(result=around(value, half), control=around(control))
+def finding(value, *, half=0.0, control=0.0, positive=None, **changes):
+    found = None if positive is None else around(positive)
+    outcome = Outcome(result=around(value, half), control=around(control), positive=found)
     return Finding(claim=claim(**changes), outcome=outcome)
 
 
@@ -110,23 +115,74 @@ def test_what_cannot_be_tested_says_why():
         Outcome()
 
 
+# --- as stated, or not -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", list(Protocol))
+def test_only_what_is_tested_as_stated_fails(protocol):
+    found = finding(0.5, protocol=protocol)
+    exact = protocol is Protocol.AS_STATED
+    assert found.verdict is (Verdict.FAILS if exact else Verdict.NOT_SEEN)
+    assert finding(2.0, protocol=protocol).verdict is Verdict.HOLDS
+
+
+@pytest.mark.parametrize(
+    ("positive", "verdict", "why"),
+    [
+        (None, Verdict.UNDECIDED, "was not run"),
+        (0.5, Verdict.UNDECIDED, "was not found"),
+        (3.0, Verdict.NOT_SEEN, ""),
+    ],
+)
+def test_no_effect_needs_a_positive_control_that_is_found(positive, verdict, why):
+    found = finding(0.1, half=0.3, positive=positive, protocol=Protocol.SCALED)
+    assert found.says_no_effect
+    assert found.verdict is verdict
+    assert why in found.reason and bool(found.reason) == bool(why)
+
+
+def test_an_effect_the_other_way_needs_none():
+    assert finding(-0.5, half=0.3, protocol=Protocol.SCALED).verdict is Verdict.NOT_SEEN
+
+
+def test_a_claim_of_our_own_is_no_core_claim_of_the_paper():
+    ranks = [claim(), claim(source="ours: T1"), claim(core=False)]
+    assert [each.rank for each in ranks] == ["core", "ours", "side"]
+
+
+def test_an_interval_stays_within_what_the_number_can_be():
+    shown = claim(bounds=(0.0, 1.0)).shown(around(0.9, 0.3))
+    assert (shown.value, shown.low, shown.high) == (0.9, pytest.approx(0.6), 1.0)
+    assert claim().shown(around(0.9, 0.3)).high > 1
+
+
 HOLDS, FAILS, OPEN = finding(2.0), finding(0.5), finding(1.0)
 ABSENT = Finding(claim=claim(), outcome=OBSTACLE)
+SMALLER, NOT_SEEN = (finding(value, protocol=Protocol.SCALED) for value in (2.0, 0.5))
+REBUILT = finding(2.0, protocol=Protocol.RECONSTRUCTION)
 
 
 @pytest.mark.parametrize(
     ("findings", "expected"),
     [
         ([HOLDS, HOLDS], PaperVerdict.REPRODUCED),
+        ([HOLDS, SMALLER], PaperVerdict.SEEN),
         ([HOLDS, FAILS], PaperVerdict.PARTLY),
         ([HOLDS, OPEN], PaperVerdict.PARTLY),
         ([HOLDS, ABSENT], PaperVerdict.PARTLY),
+        ([SMALLER, NOT_SEEN], PaperVerdict.PARTLY),
         ([FAILS, OPEN], PaperVerdict.NOT_REPRODUCED),
         ([FAILS, FAILS], PaperVerdict.NOT_REPRODUCED),
+        ([NOT_SEEN, OPEN], PaperVerdict.NOT_SEEN),
         ([OPEN, ABSENT], PaperVerdict.UNDECIDED),
-        ([], PaperVerdict.UNDECIDED),
+        ([REBUILT, REBUILT], PaperVerdict.RECONSTRUCTION),
+        ([REBUILT, ABSENT], PaperVerdict.RECONSTRUCTION),
+        ([REBUILT, OPEN], PaperVerdict.UNDECIDED),
+        ([], PaperVerdict.NONE),
     ],
 )
-def test_a_paper_is_judged_by_its_core_claims(findings, expected):
+def test_a_paper_is_judged_by_what_it_states(findings, expected):
     side = Finding(claim=claim(core=False), outcome=FAILING)
-    assert paper_verdict([*findings, side]) is expected
+    ours = Finding(claim=claim(source="ours: T1"), outcome=FAILING)
+    other = Finding(claim=claim(kind=Kind.EXPERIMENT), outcome=FAILING)
+    assert paper_verdict([*findings, side, ours, other], Kind.THEORY) is expected

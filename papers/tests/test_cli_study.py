@@ -9,7 +9,7 @@ import pytest
 from orbitlens.draw.figure import Curve, Figure, Panel
 from orbitlens_papers import registry
 from orbitlens_papers.bench import Scale, Settings
-from orbitlens_papers.claim import Claim, Outcome, Side
+from orbitlens_papers.claim import Claim, Kind, Outcome, Protocol, Side
 from orbitlens_papers.estimate import largest
 from orbitlens_papers.result import result_from_json
 from orbitlens_papers.study import Parts, Study
@@ -41,7 +41,9 @@ def claim(key, **changes):
     given = {
         "key": key,
         "text": "a <b>bold</b> [red]claim[/red]",
-        "source": "nowhere",
+        "source": "arXiv 0000.00000, nowhere",
+        "protocol": Protocol.AS_STATED,
+        "kind": Kind.THEORY,
         "measured": "a number",
         "side": Side.BELOW,
         "threshold": 1.0,
@@ -67,6 +69,7 @@ def tiny(monkeypatch):
             paper="arXiv 0000.00000",
             question="Is it small?",
             gap="everything",
+            read="nothing",
             claims=tuple(claim(key) for key in measures),
             parts=lambda: Parts(measures=measures, figures=drawn),
             data_files=data_files or {},
@@ -95,7 +98,7 @@ def test_a_run_shows_numbers_writes_files_and_is_reused(tiny, tmp_path):
     assert "reproduced" in first
     assert {"tiny.html", "tiny.png", "tiny-smoke.json"} <= {f.name for f in out.iterdir()}
     found = result_from_json(json.loads(file.read_text()))
-    assert found.verdict == "reproduced"
+    assert found.verdicts[Kind.THEORY] == "reproduced"
     assert "1 of 1 claims were measured before" in run(
         "study", "run", "all", "--scale", "smoke", "--out", out
     )
@@ -192,3 +195,47 @@ def test_without_the_entry_point_there_is_no_such_command(tmp_path):
     )
     assert done.returncode == 2
     assert "No such command" in done.stderr
+
+
+# --- verify ----------------------------------------------------------------------------------
+
+
+def kept(tmp_path):
+    """Store the result of the tiny study where `verify` looks for it."""
+    run("study", "run", "tiny", "--out", tmp_path / "out", "--no-figures")
+    file = tmp_path / "results" / "tiny.json"
+    file.parent.mkdir()
+    file.write_text((tmp_path / "out" / "tiny-default.json").read_text())
+    return file
+
+
+def verified(tmp_path, *words):
+    folders = ("--results", tmp_path / "results", "--out", tmp_path / "out")
+    return run_command("study", "verify", *words, *folders)
+
+
+def test_a_stored_number_that_is_measured_again_is_the_same(tiny, tmp_path):
+    kept(tmp_path)
+    found = verified(tmp_path)
+    assert found.code == 0
+    assert "the same number" in found.out
+    assert "drawn with --draw" in found.out
+
+
+def test_a_stored_number_that_was_changed_is_found(tiny, tmp_path):
+    file = kept(tmp_path)
+    data = json.loads(file.read_text())
+    data["findings"][0]["result"] |= {"value": 3.0, "low": 3.0, "high": 3.0}
+    file.write_text(json.dumps(data))
+    found = verified(tmp_path, "tiny")
+    assert found.code == 1
+    assert "ANOTHER VERDICT" in found.out
+
+
+def test_a_claim_that_took_too_long_is_not_drawn(tiny, tmp_path):
+    file = kept(tmp_path)
+    data = json.loads(file.read_text())
+    data["findings"][0]["seconds"] = 1000.0
+    file.write_text(json.dumps(data))
+    assert "left out" in verified(tmp_path).out
+    assert "the same number" in verified(tmp_path, "--claim", "1").out

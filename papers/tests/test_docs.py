@@ -30,7 +30,7 @@ def example():
 
 def test_the_example_is_short_runs_and_reaches_a_verdict(tmp_path, monkeypatch, capsys):
     code = example()
-    assert sum(bool(line.strip()) for line in code.splitlines()) <= 42
+    assert sum(bool(line.strip()) for line in code.splitlines()) <= 45
     monkeypatch.chdir(tmp_path)
     names = {}
     exec(compile(code, "docs/studies-add.md", "exec"), names)
@@ -65,3 +65,27 @@ def test_every_control_of_a_stored_core_claim_failed_or_the_claim_is_undecided(n
     for finding in data["findings"]:
         if finding["control_failed"] is False:
             assert finding["verdict"] == "undecided"
+
+
+@pytest.mark.parametrize("name", list(STUDIES))
+def test_no_stored_claim_fails_that_was_not_tested_as_stated(name):
+    data = json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+    for finding in data["findings"]:
+        if finding["verdict"] == "fails":
+            assert finding["claim"]["protocol"] == "as stated", finding["claim"]["key"]
+
+
+@pytest.mark.parametrize("name", list(STUDIES))
+def test_stored_claims_are_today_s_in_every_word(name):
+    data = json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+    stored = [finding["claim"] for finding in data["findings"]]
+    for old, claim in zip(stored, STUDIES[name].claims, strict=True):
+        for field in ("source", "protocol", "kind", "side"):
+            assert old[field] == getattr(claim, field)
+
+
+def test_a_page_says_at_which_scale_an_effect_was_not_seen():
+    for name, study in STUDIES.items():
+        page = (ROOT / "docs" / f"studies-{name}.md").read_text(encoding="utf-8")
+        if "not seen at this scale" in page:
+            assert study.at in page

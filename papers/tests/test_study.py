@@ -15,7 +15,7 @@ from orbitlens.errors import InputError, MissingPackageError, TrainingError
 from orbitlens.lab import ownership
 from orbitlens_papers import cached
 from orbitlens_papers.bench import Bench, Scale, Settings, WorkerError, scale_of
-from orbitlens_papers.claim import Claim, Outcome, PaperVerdict, Side
+from orbitlens_papers.claim import Claim, Kind, Outcome, PaperVerdict, Protocol, Side
 from orbitlens_papers.estimate import largest
 from orbitlens_papers.registry import STUDIES, study_of
 from orbitlens_papers.result import result_from_json
@@ -30,7 +30,9 @@ def claim(key):
     return Claim(
         key=key,
         text="zero is below one",
-        source="arithmetic",
+        source="no paper, anywhere",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="zero",
         side=Side.BELOW,
         threshold=1.0,
@@ -56,10 +58,21 @@ def study(**changes):
         "paper": "no paper",
         "question": "Is zero small?",
         "gap": "everything",
+        "read": "nothing",
         "claims": (claim("1"), claim("2")),
     } | changes
     measures = given.pop("measures", {"1": measure, "2": measure})
     return Study(parts=lambda: Parts(measures=measures, figures=lambda result: ()), **given)
+
+
+def test_a_study_says_where_its_paper_says_so_and_at_which_scale_it_was_tested():
+    stray = replace(claim("1"), source="somewhere else")
+    with pytest.raises(InputError, match="expected where the paper says so"):
+        study(claims=(stray, claim("2")))
+    small = replace(claim("1"), protocol=Protocol.SCALED)
+    with pytest.raises(InputError, match="say at which scale"):
+        study(claims=(small, claim("2")))
+    assert study(claims=(small, claim("2")), at="a tenth of it").at
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +83,7 @@ def _count():
 def test_a_second_run_reuses_what_is_done(tmp_path):
     first = run_study(study(), SMOKE, tmp_path)
     assert len(CALLS) == 2
-    assert first.verdict is PaperVerdict.REPRODUCED
+    assert first.verdicts[Kind.THEORY] is PaperVerdict.REPRODUCED
     second = run_study(study(), SMOKE, tmp_path)
     assert len(CALLS) == 2
     assert second.reused == 2

@@ -12,7 +12,7 @@ from orbitlens.errors import InputError
 from orbitlens.lab.tasks import images as files
 from orbitlens.orbit.moto import MoTo, TokenNorm, patches_of
 from orbitlens_papers.bench import Bench, Scale, Settings
-from orbitlens_papers.claim import Finding, Outcome, PaperVerdict, Verdict, paper_verdict
+from orbitlens_papers.claim import Finding, Kind, Outcome, PaperVerdict, Verdict, paper_verdict
 from orbitlens_papers.estimate import Estimate
 from orbitlens_papers.jobs import Job
 from orbitlens_papers.vision_tokens import STUDY, claims, exact, gains, training
@@ -275,10 +275,10 @@ def made_up(bench, gained):
     [
         ((0.02, 0.01, 0.03, 0.02), Verdict.HOLDS),
         ((0.02, -0.01, 0.01, -0.02), Verdict.UNDECIDED),
-        ((-0.02, -0.01, -0.03, -0.02), Verdict.FAILS),
+        ((-0.02, -0.01, -0.03, -0.02), Verdict.NOT_SEEN),
     ],
 )
-def test_a_gain_holds_above_zero_and_fails_below_and_its_control_fails(
+def test_a_gain_holds_above_zero_and_is_not_seen_below_and_its_control_fails(
     tmp_path, monkeypatch, gained, verdict
 ):
     bench = Bench(Settings(scale=Scale.DEFAULT), tmp_path)
@@ -298,7 +298,7 @@ def test_tokens_wide_enough_make_4a_untestable_and_it_says_so(bench, monkeypatch
 
 
 def test_a_reconstruction_is_never_called_reproduced(tmp_path):
-    """Even if all that can be tested held, 6a keeps the verdict at "partly"."""
+    """Even if all that can be tested held, there is no verdict on the paper."""
 
     def exactly(value):
         return Estimate(value=value, low=value, high=value, n=1, how="")
@@ -312,7 +312,7 @@ def test_a_reconstruction_is_never_called_reproduced(tmp_path):
             outcome = exact.paper_itself(Bench(Settings(scale=Scale.SMOKE), tmp_path))
         findings.append(Finding(claim=claim, outcome=outcome))
     assert findings[-1].verdict is Verdict.NOT_TESTABLE
-    assert paper_verdict(findings) is PaperVerdict.PARTLY
+    assert paper_verdict(findings, Kind.EXPERIMENT) is PaperVerdict.RECONSTRUCTION
     assert {claim.key for claim in STUDY.claims if claim.core} == {"3a", "3b", "3c", "6a"}
 
 

@@ -82,15 +82,16 @@ def measure_trained(bench):
 def study_claims(folder):
     """Run a study of two claims."""
     from orbitlens_papers.bench import Scale, Settings
-    from orbitlens_papers.claim import Claim, Side
+    from orbitlens_papers.claim import Claim, Kind, Protocol, Side
     from orbitlens_papers.running import run_study
     from orbitlens_papers.study import Parts, Study
 
-    words = dict.fromkeys(("text", "source", "measured", "why", "control"), "loss")
+    words = dict.fromkeys(("text", "measured", "why", "control"), "loss")
+    words |= {"source": "p, here", "protocol": Protocol.AS_STATED, "kind": Kind.EXPERIMENT}
     claims = tuple(Claim(key=k, side=Side.BELOW, threshold=1e3, **words) for k in "12")
     measures = dict.fromkeys("12", measure_trained)
     study = Study(
-        name="killed", title="t", paper="p", question="q", gap="g", claims=claims,
+        name="killed", title="t", paper="p", question="q", gap="g", read="r", claims=claims,
         parts=lambda: Parts(measures=measures, figures=lambda result: ()),
     )  # fmt: skip
     with every_state():

@@ -44,10 +44,16 @@ SWITCHES = {
     "definite-positive": {"refinement": "definite-positive"},
     "definite-half, rotary": {"refinement": "definite-half", "position": "rotary"},
     "definite-negative, post": {"refinement": "definite-negative", "norm": "post"},
+    "released-half": {"refinement": "released-half", "norm": "post"},
+    "released-negative, rotary": {"refinement": "released-negative", "position": "rotary"},
+    "theorem-positive": {"refinement": "theorem-positive"},
+    "theorem-half, post": {"refinement": "theorem-half", "norm": "post"},
 }
 REFUSED = {
     "diagonal": {"refinement": "diagonal", "position": "rotary"},
     "rotary-values": {"refinement": "rotary-values", "position": "rotary"},
+    "centred": {"refinement": "centred"},
+    "averaging": {"refinement": "averaging"},
     "aligned, rotary": {"refinement": "aligned", "position": "rotary"},
 }
 

@@ -16,7 +16,8 @@ from safetensors.torch import load
 
 from orbitlens.errors import InputError, TrainingError
 from orbitlens.lab import training
-from orbitlens.lab.judging import convergence, judge
+from orbitlens.lab.geometry import convergence
+from orbitlens.lab.judging import judge
 from orbitlens.lab.ownership import LOCK
 from orbitlens.lab.recipe import (
     build_model,

@@ -294,9 +294,11 @@ def test_diagonal_adds_an_unrotated_form_to_the_scores():
     layer, x = model.model.layers[0].self_attn, torch.randn(1, 7, 24, dtype=torch.float64)
     layer.qkv_proj.weight.data[:48].zero_()  # no queries, no keys: the diagonal alone
     pattern = layer(x, Given(patterns=True))[1]
-    diagonal = torch.nn.functional.softplus(layer.diagonal.weight)
-    scores = torch.einsum("id,hd,jd->hij", x[0], diagonal, x[0])
+    own = x[0].unflatten(-1, (4, 6))  # each head sees its own slice
+    scores = torch.einsum("ihd,hd,jhd->hij", own, layer.diagonal.weight, own) / 6**0.5
     torch.testing.assert_close(pattern[0], scores.softmax(-1))
+    fresh = ATTENTIONS["diagonal"](config_of("diagonal")).diagonal.weight
+    assert torch.equal(fresh, torch.full((4, 6), 0.05))
 
 
 def test_rotary_values_arrive_turned_by_the_offset():

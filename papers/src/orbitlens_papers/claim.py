@@ -3,19 +3,23 @@
 Enters: a claim with a threshold set beforehand, and estimates with their intervals. Leaves: a
 verdict a claim and one a paper. Nothing here runs an experiment, and no verdict is typed by hand.
 
-A claim *holds* when the whole interval lies on its side of the threshold, *fails* when all of it
-lies on the other side, and is *undecided* in between. A core claim has a negative control: a
-variation under which the same measurement must fail. If it does not, the measurement cannot tell,
-and the claim is undecided whatever its number.
+A claim *holds* when the whole interval lies on its side of the threshold and is *undecided* when
+the threshold lies inside. With all of the interval on the other side it *fails* if it was tested as
+the paper, or our theory, states it; else it is *not seen at this scale*. A core claim has a
+negative control: a variation under which the same measurement must fail. If it does not, the
+measurement cannot tell, and the claim is undecided whatever its number. Where a number says that
+there is no effect, a positive control, known to have one, must be found by the same measurement.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 from orbitlens.errors import InputError
 from orbitlens_papers.estimate import Estimate
+
+OURS = "ours:"
 
 
 class Verdict(StrEnum):
@@ -23,17 +27,38 @@ class Verdict(StrEnum):
 
     HOLDS = "holds"
     FAILS = "fails"
+    NOT_SEEN = "not seen at this scale"
     UNDECIDED = "undecided"
     NOT_TESTABLE = "not testable here"
 
 
 class PaperVerdict(StrEnum):
-    """What became of a paper: of its core claims, taken together."""
+    """What became of a paper's theory, or of its experiments: of its core claims together."""
 
     REPRODUCED = "reproduced"
+    SEEN = "seen at this scale"
     PARTLY = "partly reproduced"
     NOT_REPRODUCED = "not reproduced"
+    NOT_SEEN = "not seen at this scale"
     UNDECIDED = "undecided"
+    RECONSTRUCTION = "reconstruction: no verdict"
+    NONE = "none tested"
+
+
+class Protocol(StrEnum):
+    """How near a test is to what the paper, or our theory, says."""
+
+    AS_STATED = "as stated"  # exact mathematics, or the paper's own setting
+    SCALED = "scaled down"
+    PROXY = "proxy"  # something else that should go the same way
+    RECONSTRUCTION = "reconstruction"  # what is tested was guessed from an abstract
+
+
+class Kind(StrEnum):
+    """What a claim is part of."""
+
+    THEORY = "theory"
+    EXPERIMENT = "experiments"
 
 
 class Side(StrEnum):
@@ -45,17 +70,21 @@ class Side(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A statement of a paper as a number and a threshold, both fixed before any run."""
+    """A statement as a number and a threshold, both fixed before the run that is reported."""
 
     key: str  # "1a": the number of the claim, and a letter for each part of it
     text: str
-    source: str  # where the paper, or our theory, says so
+    source: str  # "arXiv 2512.03058, abstract", or "ours: ..." where it is our theory or reading
+    protocol: Protocol
+    kind: Kind
     measured: str  # what the number is
     side: Side
     threshold: float
     why: str  # why that threshold
     core: bool = True
     control: str = ""  # the variation that must make it fail
+    positive: str = ""  # the variation that is known to have an effect
+    bounds: tuple[float, float] | None = None  # what the number cannot leave, as an accuracy
 
     def __post_init__(self) -> None:
         """Refuse a claim that could not be shown wrong."""
@@ -76,6 +105,23 @@ class Claim:
         return Verdict.HOLDS if above == (self.side is Side.ABOVE) else Verdict.FAILS
 
     @property
+    def stated(self) -> bool:
+        """Whether the paper states it; else it is our own theory or reading."""
+        return not self.source.startswith(OURS)
+
+    @property
+    def rank(self) -> str:
+        """What the claim counts for: the paper's verdict ("core"), ours, or none ("side")."""
+        return ("core" if self.stated else "ours") if self.core else "side"
+
+    def shown(self, estimate: Estimate) -> Estimate:
+        """Return a number whose interval stays within what the number can be."""
+        if self.bounds is None:
+            return estimate
+        low, high = self.bounds
+        return replace(estimate, low=max(low, estimate.low), high=min(high, estimate.high))
+
+    @property
     def wanted(self) -> str:
         """The threshold with its side, in words."""
         return f"{self.side.value} {self.threshold:g}"
@@ -87,6 +133,7 @@ class Outcome:
 
     result: Estimate | None = None
     control: Estimate | None = None
+    positive: Estimate | None = None
     obstacle: str = ""  # why it could not be tested
     data: Mapping[str, Any] = field(default_factory=dict)  # plain data: for tables and figures
 
@@ -119,13 +166,32 @@ class Finding:
         return None if control is None else self.claim.judge(control) is Verdict.FAILS
 
     @property
+    def positive_found(self) -> bool | None:
+        """Whether the positive control was found, as it must be; None where there is none."""
+        positive = self.outcome.positive
+        return None if positive is None else self.claim.judge(positive) is Verdict.HOLDS
+
+    @property
+    def says_no_effect(self) -> bool:
+        """Whether the number is on the wrong side because it is about 0, and not beyond it."""
+        result = self.outcome.result
+        if result is None or self.claim.judge(result) is not Verdict.FAILS:
+            return False
+        return result.low < 0 < result.high
+
+    @property
     def verdict(self) -> Verdict:
         """What the numbers say."""
         if self.outcome.result is None:
             return Verdict.NOT_TESTABLE
         if self.control_failed is False:
             return Verdict.UNDECIDED
-        return self.claim.judge(self.outcome.result)
+        found = self.claim.judge(self.outcome.result)
+        if found is not Verdict.FAILS or self.claim.protocol is Protocol.AS_STATED:
+            return found
+        if self.says_no_effect and not self.positive_found:
+            return Verdict.UNDECIDED
+        return Verdict.NOT_SEEN
 
     @property
     def reason(self) -> str:
@@ -134,20 +200,34 @@ class Finding:
             return self.outcome.obstacle
         if self.control_failed is False:
             return f"the negative control did not fail ({self.claim.control})"
-        if self.verdict is Verdict.UNDECIDED:
-            return "the interval contains the threshold"
-        return ""
+        if self.verdict is not Verdict.UNDECIDED:
+            return ""
+        if self.says_no_effect:
+            missing = "was not found" if self.positive_found is False else "was not run"
+            return f"no effect was seen, and a positive control {missing}"
+        return "the interval contains the threshold"
 
 
-def paper_verdict(findings: Iterable[Finding]) -> PaperVerdict:
-    """Return the verdict of a paper from those of its core claims.
+def paper_verdict(findings: Iterable[Finding], kind: Kind) -> PaperVerdict:
+    """Return the verdict on a paper's theory or experiments, from the claims that it states.
 
-    All hold: reproduced. Some hold: partly. None holds and at least one fails: not reproduced.
-    Otherwise nothing was decided.
+    All hold: reproduced, or seen at this scale where one was not tested as stated. Some hold:
+    partly. None holds: not reproduced if one fails as stated, else not seen or undecided. A
+    reconstruction counts for nothing.
     """
-    verdicts = [finding.verdict for finding in findings if finding.claim.core]
-    if verdicts and all(verdict is Verdict.HOLDS for verdict in verdicts):
-        return PaperVerdict.REPRODUCED
-    if Verdict.HOLDS in verdicts:
-        return PaperVerdict.PARTLY
-    return PaperVerdict.NOT_REPRODUCED if Verdict.FAILS in verdicts else PaperVerdict.UNDECIDED
+    core = [f for f in findings if f.claim.rank == "core" and f.claim.kind is kind]
+    own = [f for f in core if f.claim.protocol is not Protocol.RECONSTRUCTION]
+    verdicts = [
+        f.verdict for f in own if f.verdict is not Verdict.NOT_TESTABLE or len(own) == len(core)
+    ]
+    if not verdicts:
+        return PaperVerdict.RECONSTRUCTION if core else PaperVerdict.NONE
+    if all(verdict is Verdict.HOLDS for verdict in verdicts):
+        exact = all(f.claim.protocol is Protocol.AS_STATED for f in own)
+        return PaperVerdict.REPRODUCED if exact else PaperVerdict.SEEN
+    order = (
+        (Verdict.HOLDS, PaperVerdict.PARTLY),
+        (Verdict.FAILS, PaperVerdict.NOT_REPRODUCED),
+        (Verdict.NOT_SEEN, PaperVerdict.NOT_SEEN),
+    )
+    return next((paper for one, paper in order if one in verdicts), PaperVerdict.UNDECIDED)

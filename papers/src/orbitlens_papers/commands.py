@@ -132,6 +132,62 @@ def run(
         _show(results, files, json_file)
 
 
+@study_app.command()
+def verify(
+    name: Annotated[str, typer.Argument(metavar="NAME|all", help="A study, or all.")] = "all",
+    results: Annotated[
+        Path, typer.Option(metavar="DIR", help="Stored results, one NAME.json a study.")
+    ] = Path("docs/results"),
+    claim: Annotated[
+        str, typer.Option(metavar="KEY", help="This claim, not one drawn at random.")
+    ] = "",
+    most: Annotated[
+        float, typer.Option(metavar="S", help="Draw among claims that took at most so long.")
+    ] = 60.0,
+    draw: Annotated[int, typer.Option(metavar="N", help="Seed of the draw; -1: a new one.")] = -1,
+    model: Annotated[
+        list[str] | None, typer.Option(metavar="MODEL", help="As for the stored result.")
+    ] = None,
+    text: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="As for the stored result.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="As for the stored result.")
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="For training runs.")] = Path(
+        "out/studies"
+    ),
+) -> None:
+    """Measure one claim of each study again and compare it with its stored number."""
+    import random
+
+    from orbitlens.files import writable_folder
+    from orbitlens_papers.registry import STUDIES, study_of
+    from orbitlens_papers.terminal import verification_view
+    from orbitlens_papers.verifying import Again, verify_studies
+
+    number = draw if draw >= 0 else random.SystemRandom().randrange(10**6)
+    again = Again(
+        models=tuple(model or ()),
+        text=None if text is None else str(text),
+        data=None if data is None else str(data),
+        claim=claim,
+        most=most,
+        draw=number,
+    )
+    chosen = list(STUDIES.values()) if name == "all" else [study_of(name)]
+    writable_folder(out)
+    silence_transformers()
+    console = stdout()
+    console.print(f"drawn with --draw {number}", style="dim")
+    differs = False
+    for found in verify_studies(chosen, results, again, out):
+        console.print(verification_view(found))
+        differs = differs or not found.agrees
+    if differs:
+        raise typer.Exit(1)
+
+
 def _run_one(
     study: "Study", settings: "Settings", out: Path, executor: "Executor | None", fresh: bool
 ) -> "StudyResult":

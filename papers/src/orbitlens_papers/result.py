@@ -16,7 +16,15 @@ from typing import Any
 
 from orbitlens.errors import InputError
 from orbitlens.results.codec import decode
-from orbitlens_papers.claim import Claim, Finding, Outcome, PaperVerdict, paper_verdict
+from orbitlens_papers.claim import (
+    Claim,
+    Finding,
+    Kind,
+    Outcome,
+    PaperVerdict,
+    Verdict,
+    paper_verdict,
+)
 from orbitlens_papers.estimate import Estimate
 
 PACKAGES = ("torch", "transformers", "numpy", "scipy")
@@ -56,9 +64,23 @@ class StudyResult(StudyHeader):
     findings: tuple[Finding, ...]
 
     @property
-    def verdict(self) -> PaperVerdict:
-        """What became of the paper."""
-        return paper_verdict(self.findings)
+    def verdicts(self) -> dict[Kind, PaperVerdict]:
+        """What became of the paper's theory, and of its experiments."""
+        return {kind: paper_verdict(self.findings, kind) for kind in Kind}
+
+    def ranked(self, rank: str, kind: Kind | None = None) -> tuple[Finding, ...]:
+        """Return the findings of a rank: core claims of the paper, ours, or side claims."""
+        return tuple(
+            f
+            for f in self.findings
+            if f.claim.rank == rank and (kind is None or f.claim.kind is kind)
+        )
+
+    @property
+    def ours(self) -> dict[Verdict, int]:
+        """How many of our own claims about the paper's subject came out how."""
+        found = [finding.verdict for finding in self.ranked("ours")]
+        return {verdict: found.count(verdict) for verdict in Verdict if verdict in found}
 
     @property
     def seconds(self) -> float:
@@ -83,7 +105,8 @@ class StudyResult(StudyHeader):
             "title": self.title,
             "paper": self.paper,
             "gap": self.gap,
-            "verdict": self.verdict.value,
+            "verdicts": {kind.value: verdict.value for kind, verdict in self.verdicts.items()},
+            "ours": {verdict.value: count for verdict, count in self.ours.items()},
             "scale": self.scale,
             "seeds": self.seeds,
             "base_seed": self.base_seed,
@@ -138,6 +161,7 @@ def _finding_to_json(finding: Finding) -> dict[str, Any]:
         "verdict": finding.verdict.value,
         "reason": finding.reason,
         "control_failed": finding.control_failed,
+        "positive_found": finding.positive_found,
         "seconds": finding.seconds,
         **outcome_to_json(finding.outcome),
     }
@@ -148,6 +172,7 @@ def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
     return {
         "result": None if outcome.result is None else outcome.result.to_json(),
         "control": None if outcome.control is None else outcome.control.to_json(),
+        "positive": None if outcome.positive is None else outcome.positive.to_json(),
         "obstacle": outcome.obstacle,
         "data": dict(outcome.data),
     }
@@ -160,10 +185,12 @@ def outcome_from_json(data: object, where: str = "outcome") -> Outcome:
         InputError: something is missing or of the wrong kind.
     """
     one: dict[str, Any] = decode(Mapping[str, Any], data, where)
-    result, control = one.get("result"), one.get("control")
+    numbers = {
+        name: None if one.get(name) is None else Estimate.from_json(one[name])
+        for name in ("result", "control", "positive")
+    }
     return Outcome(
-        result=None if result is None else Estimate.from_json(result),
-        control=None if control is None else Estimate.from_json(control),
+        **numbers,
         obstacle=decode(str, one.get("obstacle"), f"{where}.obstacle"),
         data=decode(Mapping[str, Any], one.get("data"), f"{where}.data"),
     )

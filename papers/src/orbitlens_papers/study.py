@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from orbitlens.errors import InputError, MissingPackageError
-from orbitlens_papers.claim import Claim, Outcome
+from orbitlens_papers.claim import Claim, Outcome, Protocol
 
 if TYPE_CHECKING:
     from orbitlens.draw.figure import Figure
@@ -54,9 +54,12 @@ class Study:
     paper: str  # "arXiv 2512.03058"
     question: str
     gap: str  # what a pass would still not show
+    read: str  # what was read of the paper
     claims: tuple[Claim, ...]
     parts: Callable[[], Parts]
+    at: str = ""  # the scale of what is not tested as stated, beside the paper's
     on_models: frozenset[str] = frozenset()  # claims that also look at models the user gives
+    on_text: frozenset[str] = frozenset()  # claims that need a text the user gives
     # Files looked for in the user's folder of data, each with what is used where it is missing.
     data_files: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, ...] = ()  # packages beside those of orbitlens[lab], by their import names
@@ -66,8 +69,17 @@ class Study:
         keys = [claim.key for claim in self.claims]
         if len(set(keys)) != len(keys):
             raise InputError(f"{self.name}: two claims share a key; each needs its own.")
-        if not any(claim.core for claim in self.claims):
+        for claim in self.claims:
+            if claim.stated and not claim.source.startswith(f"{self.paper}, "):
+                raise InputError(
+                    f"{self.name} {claim.key}: its source is {claim.source!r}; expected where the "
+                    f"paper says so, such as '{self.paper}, abstract', or 'ours: ...'."
+                )
+        if not any(claim.rank == "core" for claim in self.claims):
             raise InputError(f"{self.name} has no core claim; a verdict needs at least one.")
+        exact = {Protocol.AS_STATED}
+        if not self.at.strip() and {claim.protocol for claim in self.claims} != exact:
+            raise InputError(f"{self.name}: not all is tested as stated; say at which scale (at).")
 
     @property
     def missing(self) -> tuple[str, ...]:

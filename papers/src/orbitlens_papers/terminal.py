@@ -16,13 +16,16 @@ if TYPE_CHECKING:
     from orbitlens_papers.estimate import Estimate
     from orbitlens_papers.result import StudyResult
     from orbitlens_papers.study import Study
+    from orbitlens_papers.verifying import LeftOut, Verification
 
 STYLES = {
     "holds": "green",
     "fails": "red",
+    "not seen at this scale": "yellow",
     "undecided": "yellow",
     "not testable here": "dim",
     "reproduced": "green",
+    "seen at this scale": "green",
     "partly reproduced": "yellow",
     "not reproduced": "red",
 }
@@ -40,7 +43,7 @@ def list_view(studies: "Iterable[Study]") -> "Iterator[RenderableType]":
     shown = list(studies)
     table = _grid(widths=(max(len(study.name) for study in shown), 18, None))
     for study in shown:
-        n_core = sum(claim.core for claim in study.claims)
+        n_core = sum(claim.rank == "core" for claim in study.claims)
         words = f"{study.question} {len(study.claims)} claims, {n_core} of them core."
         if study.missing:
             words += f" Needs {' and '.join(study.missing)}, not installed."
@@ -54,13 +57,14 @@ def show_view(study: "Study") -> "Iterator[RenderableType]":
     yield Text(f"{study.question}\n")
     for claim in study.claims:
         table = _grid(widths=(10, None))
-        kind = "core" if claim.core else "side"
-        table.add_row(Text(f"{claim.key} {kind}", style="bold"), Text(claim.text, style="bold"))
+        ranked = Text(f"{claim.key} {claim.rank}", style="bold")
+        table.add_row(ranked, Text(claim.text, style="bold"))
         rows = [
             ("measured", claim.measured),
             ("holds if", f"{claim.wanted}: {claim.why}"),
             ("control", claim.control or "none"),
             ("source", claim.source),
+            ("protocol", f"{claim.kind.value}, {claim.protocol.value}"),
         ]
         for name, words in rows:
             table.add_row(Text(name, style="dim"), Text(words))
@@ -92,9 +96,13 @@ def result_view(result: "StudyResult") -> "Iterator[RenderableType]":
     yield Text(f"scale {result.scale}, {result.seeds} seeds, {result.seconds:.0f} s of measuring\n")
     for finding in result.findings:
         yield _finding(finding)
-    line = Text("\nverdict on the paper: ", style="bold")
-    line.append(result.verdict.value, style=STYLES.get(result.verdict.value, ""))
-    yield line
+    for kind, verdict in result.verdicts.items():
+        line = Text(f"\nverdict on the paper's {kind.value}: ", style="bold")
+        line.append(verdict.value, style=STYLES.get(verdict.value, ""))
+        yield line
+    if result.ours:
+        counted = ", ".join(f"{n} {verdict.value}" for verdict, n in result.ours.items())
+        yield Text(f"claims of our own: {counted}")
     for source in result.sources:
         yield Text(f"data: {source}", style="dim")
     if result.reused:
@@ -107,10 +115,11 @@ def _finding(finding: "Finding") -> Table:
     claim, verdict = finding.claim, finding.verdict.value
     head = Text(verdict, style=f"bold {STYLES.get(verdict, '')}")
     head.append(f"  {claim.text}", style="not bold default")
-    table.add_row(Text(f"{claim.key} {'core' if claim.core else 'side'}"), head)
+    table.add_row(Text(f"{claim.key} {claim.rank}"), head)
     result, control = finding.outcome.result, finding.outcome.control
     if result is not None:
-        words = f"{interval(result)}, wanted {claim.wanted} ({result.how})"
+        shown = interval(claim.shown(result))
+        words = f"{shown}, wanted {claim.wanted} ({result.how}; {claim.protocol.value})"
         table.add_row("", Text(words, style="dim"))
     if control is not None:
         failed = "failed, as it must" if finding.control_failed else "DID NOT FAIL"
@@ -120,4 +129,26 @@ def _finding(finding: "Finding") -> Table:
         table.add_row("", Text(f"left out: {name}: {why}", style="yellow"))
     if finding.reason:
         table.add_row("", Text(finding.reason, style="yellow"))
+    return table
+
+
+def verification_view(found: "Verification | LeftOut") -> "RenderableType":
+    """Return a claim's stored number and verdict beside those measured now."""
+    from orbitlens_papers.verifying import LeftOut
+
+    if isinstance(found, LeftOut):
+        return Text(f"{found.study}: left out: {found.why}", style="yellow")
+    table = _grid(widths=(10, None))
+    claim = found.stored.claim
+    word = "the same verdict" if found.agrees else "ANOTHER VERDICT"
+    if found.agrees and found.same_number:
+        word = "the same number"
+    head = Text(word, style="bold green" if found.agrees else "bold red")
+    head.append(f"  {found.study} {claim.key}: {claim.text}", style="not bold default")
+    table.add_row(Text(f"{claim.key} {claim.rank}"), head)
+    for name, finding in (("stored", found.stored), ("again", found.again)):
+        result = finding.outcome.result
+        number_of = "no number" if result is None else interval(claim.shown(result))
+        words = f"{name}: {number_of}, {finding.verdict.value}, {finding.seconds:.1f} s"
+        table.add_row("", Text(words, style="dim"))
     return table

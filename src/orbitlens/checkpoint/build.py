@@ -212,8 +212,9 @@ class _Builder:
         output_norm = self.get(self.layout.output_norm)
         if output_norm is not None:
             roles["output_norm"] = output_norm
-        if self.recipe == "aligned":
-            roles["alignment"] = "self_attn.alignment"
+        extra = self.get(self.layout.recipe_extra)
+        if extra is not None:
+            roles["alignment"] = extra
         checked = self._checked(place, roles)
         # Only now: some norms are one a head, and the shapes above have shown their number sane.
         return checked | self._checked(place, self._qk_norm_roles())
@@ -268,8 +269,11 @@ class _Builder:
     def _recipe_shape(self, role: str) -> tuple[int, ...]:
         """Return the shape of a parameter that maps are computed from (`heads/refined.py`)."""
         d = self.d_model
-        if self.recipe != "aligned":
+        if self.recipe is not None and self.recipe.startswith("definite-"):
             return (self.n_heads * d, d)
+        if self.recipe is not None and self.recipe.startswith("theorem-"):
+            rows = self.n_heads * self.d_head
+            return (rows, d if role == "qkv" else self.d_head)
         shapes = {"qkv": (3 * d, d), "o": (d, d), "alignment": (self.n_heads,)}
         return shapes.get(role) or ((3 * d,) if role == "qkv_bias" else (d,))
 

@@ -81,6 +81,7 @@ class Layout:
     d_head: PerConfig[int | None] = lambda c: c.optional_size("d_head")
     latent: PerConfig[LatentSpec | None] = None  # in place of `qkv`
     recipe: PerConfig[str | None] = None  # how maps are computed, where the file has no weights
+    recipe_extra: PerConfig[str | None] = None  # a third tensor they are computed from
     refusal: PerConfig[str | None] = None  # why the heads have no maps that could be read
     fading: PerConfig[float | None] = None  # no softmax, and what a score keeps from token to token
     flags: PerConfig[tuple[str, ...]] = ()

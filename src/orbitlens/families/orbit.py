@@ -24,8 +24,21 @@ POSITIONS = {
 NORMS = ("pre", "post", "peri", "none")
 PLAIN = ("none", "guard", "guard-data", "anti", "penalty", "reinjection")  # weights are maps
 DEFINITE = ("definite-positive", "definite-half", "definite-negative")
+RELEASED = ("released-positive", "released-half", "released-negative")
+THEOREM = ("theorem-positive", "theorem-half", "theorem-negative")
+NO_MAPS = {  # why a head has no one score map and value map
+    "diagonal": "refinement 'diagonal' adds a diagonal form of the tokens to every head's scores, "
+    "so a head's maps are not the product of its weights",
+    **dict.fromkeys(
+        ("centred", "centred-fixed"),
+        "refinement 'centred' takes the mean of the values away from what a head finds, so its "
+        "attention weights do not sum to 1",
+    ),
+    "averaging": "refinement 'averaging' gives every value the same weight: its heads have no "
+    "score map",
+}
 AXES = ("columns-rows", "rows-columns", "columns", "rows")
-REFINEMENTS = (*PLAIN, *DEFINITE, "aligned", "diagonal", "rotary-values")
+REFINEMENTS = (*PLAIN, *DEFINITE, *RELEASED, *THEOREM, *NO_MAPS, "aligned", "rotary-values")
 
 
 def _word(settings: Settings, key: str, default: str, known: tuple[str, ...]) -> str:
@@ -65,11 +78,6 @@ def refinement(settings: Settings) -> str:
     return _word(settings, "refinement", "none", REFINEMENTS)
 
 
-def definite(settings: Settings) -> bool:
-    """Return whether heads are definite maps as wide as the model."""
-    return refinement(settings) in DEFINITE
-
-
 def is_turned(settings: Settings, layer: int) -> bool:
     """Return whether the rotary encoding, where there is one, acts in a layer."""
     chosen = settings.get("rotary_layers", "all")
@@ -85,11 +93,8 @@ def recipe(settings: Settings) -> str | None:
 def refusal(settings: Settings) -> str | None:
     """Return why there is no one map a head, or None."""
     name = refinement(settings)
-    if name == "diagonal":
-        return (
-            "refinement 'diagonal' adds a full diagonal to every head's score map, so a head's "
-            "maps are not the product of its weights"
-        )
+    if name in NO_MAPS:
+        return NO_MAPS[name]
     if name == "rotary-values" or (name == "aligned" and position(settings) is Position.ROTARY):
         return (
             f"refinement {name!r} with a rotary encoding makes a head's value map depend on the "
@@ -100,16 +105,54 @@ def refusal(settings: Settings) -> str | None:
 
 def d_head(settings: Settings) -> int | None:
     """Return the width of a head as it is read: that of its widest factor."""
-    if recipe(settings) is None:
+    name = recipe(settings)
+    if name is None or name in RELEASED:
         return None
-    width = settings.size("d_model")
-    return width if definite(settings) else 2 * (width // settings.size("n_heads"))
+    width, n_heads = settings.size("d_model"), settings.size("n_heads")
+    if name in THEOREM:
+        return theorem_rank(width, n_heads)
+    return width if name in DEFINITE else 2 * (width // n_heads)
 
 
 def scale(settings: Settings, layer: int) -> float:
     """Return what scores are multiplied by."""
-    width = settings.size("d_model")
-    return float(width if definite(settings) else width // settings.size("n_heads")) ** -0.5
+    width, name = settings.size("d_model"), refinement(settings)
+    if name not in (*DEFINITE, *THEOREM):
+        width //= settings.size("n_heads")
+    elif name in THEOREM:
+        width = theorem_rank(width, settings.size("n_heads"))
+    return float(width) ** -0.5
+
+
+def theorem_rank(d_model: int, n_heads: int) -> int:
+    """Return the rank of theorem heads: the largest with H (d r + 2 r^2) <= 4 d^2 parameters.
+
+    >>> theorem_rank(64, 4), theorem_rank(96, 8), theorem_rank(32, 1)
+    (32, 29, 31)
+    """
+    rank = int(d_model * ((1 + 32 / n_heads) ** 0.5 - 1) / 4 + 1e-9)
+    return max(1, min(d_model - 1, rank))
+
+
+def recipe_extra(settings: Settings) -> str | None:
+    """Return the third tensor that maps are computed from, where there is one."""
+    name = recipe(settings)
+    if name in THEOREM:
+        return "self_attn.score_form"
+    return "self_attn.alignment" if name == "aligned" else None
+
+
+def qkv(settings: Settings) -> tuple[str]:
+    """Return the tensor that queries, keys and values are made of."""
+    name = refinement(settings)
+    if name in THEOREM:
+        return ("self_attn.reading_map",)
+    return ("self_attn.score_map" if name in DEFINITE else "self_attn.qkv_proj",)
+
+
+def holds_signs(settings: Settings) -> bool:
+    """Return whether heads are definite maps, whose norm in front has no gain."""
+    return refinement(settings) in (*DEFINITE, *THEOREM)
 
 
 def flags(settings: Settings) -> tuple[str, ...]:
@@ -187,12 +230,12 @@ ORBIT = Family(
         Layout(
             causal=causal,
             layer=lambda c, layer: "layers.0" if c.flag("shared_layers") else "layers.{layer}",
-            qkv=lambda c: ("self_attn.score_map" if definite(c) else "self_attn.qkv_proj",),
-            o=lambda c: "self_attn.value_map" if definite(c) else "self_attn.o_proj",
+            qkv=qkv,
+            o=lambda c: "self_attn.value_map" if holds_signs(c) else "self_attn.o_proj",
             fused_order="blocks",
             norm=lambda c: "attn_norm" if norm(c) in {"pre", "peri"} else None,
             norm_kind=norm_kind,
-            norm_weightless=definite,
+            norm_weightless=holds_signs,
             norm_epsilon=lambda c: c.real("layer_norm_eps", 1e-5, least=0.0),
             output_norm=lambda c: "attn_out_norm" if norm(c) == "peri" else None,
             post_norm=lambda c: norm(c) == "post",
@@ -206,6 +249,7 @@ ORBIT = Family(
             scale=scale,
             d_head=d_head,
             recipe=recipe,
+            recipe_extra=recipe_extra,
             refusal=refusal,
             fading=fading,
             flags=flags,

@@ -14,7 +14,13 @@ from orbitlens.checkpoint.opened import Checkpoint
 from orbitlens.errors import CheckpointError, NotFiniteError
 from orbitlens.families.architecture import LatentSpec, Stack
 from orbitlens.heads.latent import key_and_value_blocks, output_blocks, query_blocks
-from orbitlens.heads.refined import aligned_factors, definite_factors, n_negative
+from orbitlens.heads.refined import (
+    aligned_factors,
+    definite_factors,
+    n_negative,
+    released_factors,
+    theorem_factors,
+)
 
 # A map has a weight and a gain, up to 1e20 in all; theory multiplies the squares of four maps, and
 # the settings' scale: 1e190 and the width's eighth power, which fit a float64.
@@ -73,8 +79,8 @@ class LayerReader:
     def _projections(self) -> dict[str, Any]:
         """Return w_q, w_k, w_v (d_model x width), w_o (width x d_model) and biases, unfused."""
         recipe = self.stack.recipe
-        if recipe is not None and recipe.startswith("definite-"):
-            return self._definite(recipe)
+        if recipe is not None and recipe != "aligned":
+            return self._computed(recipe)
         if self.stack.latent is not None:
             return self._latent_projections(self.stack.latent)
         stored = self._stored_projections()
@@ -83,11 +89,19 @@ class LayerReader:
             return aligned_factors(stored, gamma, scale=self.spec.scale)
         return stored
 
-    def _definite(self, refinement: str) -> dict[str, Tensor]:
-        score, inverse = (self._read(self.names[role]) for role in ("qkv", "o"))
-        negative = n_negative(refinement, self.stack.d_model)
-        factors = definite_factors(score, inverse, negative=negative)
-        zero = torch.zeros(len(score), dtype=torch.float64)
+    def _computed(self, refinement: str) -> dict[str, Tensor]:
+        """Return the maps of a layer that stores what they are made of."""
+        inner, out = (self._read(self.names[role]) for role in ("qkv", "o"))
+        kind = refinement.partition("-")[0]
+        if kind == "theorem":
+            score = self._read(self.names["alignment"])
+            negative = n_negative(refinement, score.shape[1])
+            factors = theorem_factors(inner, score, out, negative=negative)
+        else:
+            negative = n_negative(refinement, self.stack.d_model)
+            make = definite_factors if kind == "definite" else released_factors
+            factors = make(inner, out, negative=negative)
+        zero = factors["w_q"].new_zeros(factors["w_q"].shape[1])
         return factors | dict.fromkeys(("b_q", "b_k", "b_v"), zero)
 
     def _latent_projections(self, spec: LatentSpec) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""How good a trained model is, on examples it has not seen, and whether its tokens converge.
+"""How good a trained model is, on examples it has not seen.
 
-Enters: a model and its task. Leaves: a `Score`, or numbers of convergence. All runs of a task are
-judged on the same examples, so that differences between them are paired.
+Enters: a model and its task. Leaves: a `Score`. All runs of a task are judged on the same examples,
+so that differences between them are paired.
 """
 
 import math
@@ -14,10 +14,8 @@ from torch import Tensor
 
 from orbitlens.lab.tasks import Batch, Split, Task, cut_at, judged_columns
 from orbitlens.lab.tasks.base import NOT_JUDGED
-from orbitlens.theory.clouds import dispersion, mean_cosine, mean_squared_distance
 
 MOST_COLUMNS = 8  # positions of a text that a full mask is judged at; each costs a run
-MEASURED_CONTEXTS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,54 +106,3 @@ def full_columns(targets: Int[Tensor, "batch tokens"]) -> list[int]:
         return columns
     n = len(columns)
     return [columns[(k + 1) * n // MOST_COLUMNS - 1] for k in range(MOST_COLUMNS)]
-
-
-@torch.no_grad()
-def convergence(model: Any, task: Task) -> dict[str, Any]:  # noqa: ANN401
-    """Return whether the tokens of a context converge through the layers.
-
-    Means over contexts of the test split, of the stream in front of each layer and behind the last
-    (the final norm left out):
-
-        log_distance   ln of the root mean squared distance between tokens
-        dispersion     the same distance relative to the tokens' size (arXiv 2512.03058)
-        cosine         mean cosine between tokens
-    """
-    available = task.n_examples("test")
-    n = MEASURED_CONTEXTS if available is None else min(MEASURED_CONTEXTS, available)
-    inputs = task.batch("test", 0, n, 0).inputs.to(model.device)
-    depth = [_cloud(x.double().cpu()) for x in _stream(model, inputs, task.kind == "images")]
-    courses = {key: [point[key] for point in depth] for key in depth[0]}
-    log_distance = courses["log_distance"]
-    return {
-        **courses,
-        "log_distance_change": log_distance[-1] - log_distance[0],
-        "cosine_last": courses["cosine"][-1],
-        "dispersion_last": courses["dispersion"][-1],
-    }
-
-
-def _stream(model: Any, inputs: Tensor, is_image: bool) -> list[Tensor]:  # noqa: ANN401
-    """Return the residual stream in front of each layer and behind the last."""
-    last: list[Tensor] = []
-    handle = model.model.norm.register_forward_pre_hook(lambda _, args: last.append(args[0]))
-    is_training = model.training
-    model.eval()
-    name = "pixel_values" if is_image else "input_ids"
-    try:
-        states = model.model(**{name: inputs}, output_hidden_states=True).hidden_states
-    finally:
-        handle.remove()
-        model.train(is_training)
-    return [*states[:-1], *last]
-
-
-def _cloud(states: Tensor) -> dict[str, float]:
-    """Return the mean geometry of the tokens of a context, over contexts."""
-    n = states.shape[0]
-    distances = [mean_squared_distance(x) for x in states]
-    return {
-        "log_distance": sum(0.5 * math.log(max(d, 1e-300)) for d in distances) / n,
-        "dispersion": sum(dispersion(x) for x in states) / n,
-        "cosine": sum(mean_cosine(x) for x in states) / n,
-    }

@@ -20,6 +20,8 @@ from orbitlens.orbit.switches import SWITCHES, Switches
 from orbitlens.results.codec import encode
 
 VERSION = 1  # of the trainer; another version trains anew
+# Refinements that were something else under the same name in earlier runs.
+REVISED = {"diagonal": "diagonal on slices, from 0.05"}
 # Settings of tasks that the defaults below do not suit.
 RECIPES: dict[str, dict[str, Any]] = {
     "text": {"batch": 32, "steps": 1500},
@@ -154,6 +156,7 @@ def _task(name: str, options: str, stamp: tuple[int, int] | None) -> Task:
 def run_hash(config: RunConfig) -> str:
     """Return the name of a run's folder: a hash of all that its weights depend on."""
     what = config.to_json() | {"task": task_of(config).name}
+    what["refinement"] = REVISED.get(config.refinement, config.refinement)
     del what["options"]  # the task's name holds them, and the content of a file
     for name, switch in SWITCHES.items():
         if switch.later and what[name] == switch.default:

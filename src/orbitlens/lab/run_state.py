@@ -124,6 +124,12 @@ def append_line(file: Path, line: dict[str, Any]) -> int:
         return stream.tell()
 
 
+def read_log(file: Path) -> list[dict[str, Any]]:
+    """Return the lines of a log."""
+    with file.open(encoding="utf-8") as stream:
+        return [json.loads(line) for line in stream]
+
+
 def cut_log(file: Path, length: int) -> None:
     """Drop what was logged after the state that a run resumes from."""
     if file.exists() and file.stat().st_size > length:

@@ -20,7 +20,8 @@ from torch import Tensor
 from orbitlens.errors import InputError, TrainingError
 from orbitlens.files import drop_drafts, read_json, write_folder, write_whole
 from orbitlens.lab.devices import Tracker, check_share, make_accelerator
-from orbitlens.lab.judging import convergence, judge
+from orbitlens.lab.geometry import convergence, watched
+from orbitlens.lab.judging import judge
 from orbitlens.lab.ownership import owned, writing
 from orbitlens.lab.recipe import (
     build_model,
@@ -40,6 +41,7 @@ from orbitlens.lab.run_state import (
     cut_log,
     of_this_run,
     optimizer_moments,
+    read_log,
     read_state,
     restore_moments,
     write_state,
@@ -189,6 +191,8 @@ class _Run:
         """Run the steps that are left."""
         if self.is_main:
             cut_log(self.path / LOG, self.log_bytes)
+            if self.step == 0 and self.config.measure:
+                self._write({"step": 0, "watched": watched(self.core, self.task)})
         first, started = self.step, time.perf_counter()
         saved = shown = started
         while self.step < self.config.steps:
@@ -279,11 +283,16 @@ class _Run:
                 self.core, self.task, split="valid", n_examples=N_VALID, batch=self.config.batch
             )
             line |= {"valid_loss": score.loss, "valid_accuracy": score.accuracy}
-        if self.is_main:
-            with writing(self.path):
-                self.log_bytes = append_line(self.path / LOG, line)
         if self.accelerator.trackers:
             self.accelerator.log({k: v for k, v in line.items() if k != "step"}, step=self.step)
+        if self.is_main:
+            if self.config.measure and "valid_loss" in line:
+                line["watched"] = watched(self.core, self.task)
+            self._write(line)
+
+    def _write(self, line: dict[str, Any]) -> None:
+        with writing(self.path):
+            self.log_bytes = append_line(self.path / LOG, line)
 
     def _save(self) -> None:
         losses = torch.stack(self.losses) if self.losses else torch.zeros(0)
@@ -330,8 +339,15 @@ class _Run:
             seconds=self.seconds,
             cpu_seconds=self.cpu_seconds,
             parameters=self.n_parameters,
-            measured=convergence(self.core, self.task) if config.measure else None,
+            measured=self._measured() if config.measure else None,
         )
+
+    def _measured(self) -> dict[str, Any]:
+        """Return where tokens are at the end, and what was noted on the way."""
+        kept = ("step", "valid_loss", "watched")
+        lines = read_log(self.path / LOG)
+        history = [{k: line[k] for k in kept if k in line} for line in lines if "watched" in line]
+        return convergence(self.core, self.task) | {"history": history}
 
     def _write_model(self, folder: Path) -> None:
         self.core.save_pretrained(folder)

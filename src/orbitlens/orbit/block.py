@@ -83,7 +83,7 @@ class OrbitBlock(nn.Module):
             for slot in ("norm", "out_norm", "post_norm"):
                 used = present and slot in USED[config.norm]
                 # A gain in front of definite maps would undo their signs.
-                gain = not (config.is_definite and (branch, slot) == ("attn", "norm"))
+                gain = not (config.holds_signs and (branch, slot) == ("attn", "norm"))
                 norm = make_norm(config, gain=gain) if used else nn.Identity()
                 self.add_module(f"{branch}_{slot}", norm)
 

@@ -7,16 +7,18 @@ change. What one switch may be by itself is part of its declaration in `switches
 from typing import TYPE_CHECKING
 
 from orbitlens.errors import InputError
-from orbitlens.orbit.switches import SWITCHES
+from orbitlens.orbit.switches import SWITCHES, THEOREM
 
 if TYPE_CHECKING:
     from orbitlens.orbit.config import OrbitConfig
 
-# The encodings that a refinement changes; with the others it has no meaning.
+# The encodings that a refinement is made for; with the others it has no meaning.
 NEEDS_POSITION: dict[str, tuple[str, ...]] = {
     "diagonal": ("rotary",),
     "rotary-values": ("rotary",),
     "reinjection": ("learned", "sinusoidal"),
+    # A rotation would turn the maps whose signs are held.
+    **dict.fromkeys(THEOREM, ("learned", "sinusoidal", "none", "alibi", "t5")),
 }
 SIZES = (
     "vocab_size",
@@ -38,7 +40,7 @@ def check_switches(config: "OrbitConfig") -> None:
     needed = NEEDS_POSITION.get(config.refinement)
     if needed is not None and config.position not in needed:
         raise InputError(
-            f"refinement {config.refinement!r} changes the encoding {' or '.join(needed)}; the "
+            f"refinement {config.refinement!r} is made for the encoding {' or '.join(needed)}; the "
             f"position here is {config.position!r}. Choose that encoding or another refinement."
         )
 

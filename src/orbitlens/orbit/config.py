@@ -11,7 +11,7 @@ from typing import Any, no_type_check
 from transformers import PretrainedConfig
 
 from orbitlens.orbit.checks import check_sizes, check_switches
-from orbitlens.orbit.switches import DEFINITE, Switches
+from orbitlens.orbit.switches import DEFINITE, THEOREM, Switches
 
 
 def switch_fields(declaration: type[Switches]) -> type:
@@ -70,6 +70,11 @@ class OrbitConfig(PretrainedConfig, switch_fields(Switches)):  # type: ignore[mi
     def is_definite(self) -> bool:
         """Whether heads have maps as wide as the model."""
         return self.refinement in DEFINITE
+
+    @property
+    def holds_signs(self) -> bool:
+        """Whether the maps that heads apply have signs that a gain in front would undo."""
+        return self.refinement in (*DEFINITE, *THEOREM)
 
     @property
     def d_rotary(self) -> int:

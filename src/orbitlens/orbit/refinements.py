@@ -3,7 +3,8 @@
 Enters: tokens, as for `PlainAttention`. Leaves: what attention adds to each. "guard", "guard-data"
 and "anti" are plain layers whose weights are put back after every step; "penalty" is a plain layer
 with a term in the loss; the others change the forward pass. "reinjection" is no matter of attention
-and is in `model.py`.
+and is in `stack.py`; the arms of arXiv 2512.03058 are in `arms.py`, means of values in
+`averages.py`.
 """
 
 from collections.abc import Callable
@@ -16,6 +17,13 @@ from transformers import Cache
 
 from orbitlens.heads.refined import definite_maps, n_negative
 from orbitlens.orbit.aligned import HeadWeights, alignment, held, weights_of
+from orbitlens.orbit.arms import (
+    SMALL_SCORE,
+    UNIT,
+    FreeMatrices,
+    ReleasedAttention,
+    TheoremAttention,
+)
 from orbitlens.orbit.attention import (
     BatchTokens,
     Frame,
@@ -26,14 +34,15 @@ from orbitlens.orbit.attention import (
     side_by_side,
     split_heads,
 )
+from orbitlens.orbit.averages import AveragingAttention, CentredAttention, HeadScalars
 from orbitlens.orbit.config import OrbitConfig
 from orbitlens.orbit.position import turn
+from orbitlens.orbit.switches import DEFINITE, RELEASED, THEOREM
 
 Answer = tuple[BatchTokens, Tensor | None]
 MOST_TOKENS = 512  # of a batch, for the running covariance
 MOMENTUM = 0.05
-SMALL_SCORE, UNIT = -2.25, 0.54  # softplus makes about 0.1 and 1 of them
-SMALL_DIAGONAL = -6.0  # softplus makes 0.0025 of it
+SMALL_DIAGONAL = 0.05
 SMALL_ALIGNMENT = -4.0  # softplus makes 0.018 of it
 
 
@@ -141,38 +150,31 @@ class AlignedOutput(nn.Linear):
         return functional.linear(mixed, whole.T, self.bias)
 
 
-class HeadScalars(nn.Module):
-    """One learned number a head, or one vector."""
-
-    def __init__(self, *shape: int, start: float) -> None:
-        """Start all at one value."""
-        super().__init__()
-        self.start = start
-        self.weight = nn.Parameter(torch.full(shape, start))
-
-
 class DiagonalAttention(PlainAttention):
-    """x_i^T D_h x_j added to the rotated score, D_h = diag(softplus), learned and unrotated."""
+    """x_i^T D_h x_j / sqrt(d_head) added to the rotated score, unrotated (arXiv 2512.03058).
+
+    D_h is a learned diagonal on the head's own slice of a token, which starts at 0.05; its sign is
+    free.
+    """
 
     def __init__(self, config: OrbitConfig) -> None:
         """Make a plain layer and one diagonal a head."""
         super().__init__(config)
-        self.diagonal = HeadScalars(self.n_heads, config.hidden_size, start=SMALL_DIAGONAL)
+        self.diagonal = HeadScalars(self.n_heads, self.d_head, start=SMALL_DIAGONAL)
 
     def forward(
         self, x: BatchTokens, given: Given, cache: Cache | None = None, layer: int = 0
     ) -> Answer:
-        """Put the tokens themselves behind the turned queries and keys: one product does both."""
+        """Put the slices of tokens behind the turned queries and keys: one product does both."""
         q, k, v = split_heads(self.qkv_proj(x), self.n_heads)
         if given.angles is not None:
             q, k = turn(q, given.angles), turn(k, given.angles)
-        tokens = x[:, None].expand(-1, self.n_heads, -1, -1)
-        gain = functional.softplus(self.diagonal.weight)[:, None, :]
-        q = torch.cat([q * self.d_head**-0.5, tokens * gain], dim=-1)
-        k = torch.cat([k, tokens], dim=-1)
+        own = x.unflatten(-1, (self.n_heads, self.d_head)).transpose(1, 2)
+        q = torch.cat([q, own * self.diagonal.weight[:, None, :]], dim=-1)
+        k = torch.cat([k, own], dim=-1)
         if cache is not None:
             k, v = cache.update(k, v, layer)
-        mixed, pattern = attend(q, k, v, given, scale=1.0)
+        mixed, pattern = attend(q, k, v, given, scale=self.d_head**-0.5)
         return self.o_proj(side_by_side(mixed)), pattern
 
 
@@ -230,20 +232,6 @@ class DefiniteAttention(OrbitAttention):
         return self.value_map(side_by_side(mixed), v), pattern
 
 
-class FreeMatrices(nn.Module):
-    """One free matrix a head, one below the other, that a definite map is made of."""
-
-    def __init__(self, n_heads: int, width: int, *, start: float) -> None:
-        """Make the matrices; `start` is what their diagonals start at."""
-        super().__init__()
-        self.n_heads, self.start = n_heads, start
-        self.weight = nn.Parameter(torch.empty(n_heads * width, width))
-
-    def per_head(self) -> Float[Tensor, "head d_model d_model"]:
-        """Return the matrices."""
-        return self.weight.unflatten(0, (self.n_heads, -1))
-
-
 class ValueMap(FreeMatrices):
     """The output map of definite heads; its weight is free, the maps are given."""
 
@@ -281,7 +269,10 @@ ATTENTIONS: dict[str, Callable[[OrbitConfig], OrbitAttention]] = {
     "aligned": AlignedAttention,
     "diagonal": DiagonalAttention,
     "rotary-values": RotaryValueAttention,
-    "definite-positive": DefiniteAttention,
-    "definite-half": DefiniteAttention,
-    "definite-negative": DefiniteAttention,
+    "centred": CentredAttention,
+    "centred-fixed": lambda config: CentredAttention(config, learned=False),
+    "averaging": AveragingAttention,
+    **dict.fromkeys(DEFINITE, DefiniteAttention),
+    **dict.fromkeys(RELEASED, ReleasedAttention),
+    **dict.fromkeys(THEOREM, TheoremAttention),
 }

@@ -15,13 +15,14 @@ from transformers import DynamicCache, PreTrainedModel, initialization
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from orbitlens.errors import InputError
+from orbitlens.orbit.arms import FreeMatrices, ReleasedMaps
+from orbitlens.orbit.averages import HeadScalars
 from orbitlens.orbit.block import OrbitBlock, make_norm
 from orbitlens.orbit.config import OrbitConfig
 from orbitlens.orbit.kinds import make_attention
 from orbitlens.orbit.masks import Call, Surroundings
 from orbitlens.orbit.patches import PatchEmbedding
 from orbitlens.orbit.position import SinusoidalPositions
-from orbitlens.orbit.refinements import FreeMatrices, HeadScalars
 from orbitlens.orbit.separable import LineSurroundings, SeparableBlock
 
 
@@ -60,6 +61,9 @@ class OrbitPreTrainedModel(PreTrainedModel):
             start = torch.full_like(module.per_head().diagonal(dim1=1, dim2=2), module.start)
             started = torch.diagonal_scatter(module.per_head(), start, dim1=1, dim2=2)
             initialization.copy_(module.weight, started.flatten(0, 1))
+        elif isinstance(module, ReleasedMaps):
+            nn.init.normal_(module.weight, std=self.config.initializer_range)
+            initialization.copy_(module.weight, module.started)
         elif isinstance(module, HeadScalars):
             nn.init.constant_(module.weight, module.start)
 

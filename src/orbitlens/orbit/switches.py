@@ -12,6 +12,8 @@ from typing import Any
 from orbitlens.errors import InputError
 
 DEFINITE = ("definite-positive", "definite-half", "definite-negative")
+RELEASED = ("released-positive", "released-half", "released-negative")
+THEOREM = ("theorem-positive", "theorem-half", "theorem-negative")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +125,8 @@ class Switches:
         values=(
             "none",
             *DEFINITE,
+            *RELEASED,
+            *THEOREM,
             "diagonal",
             "guard",
             "guard-data",
@@ -131,6 +135,9 @@ class Switches:
             "reinjection",
             "rotary-values",
             "anti",
+            "centred",
+            "centred-fixed",
+            "averaging",
         ),
     )
     penalty_weight: float = switch(1.0, "weight of refinement `penalty` in the loss")

@@ -12,6 +12,7 @@ STUDY = Study(
     gap="One layer, one query a sample and a fixed head, on random tokens: the paper's own setting "
     "(six samples of eight tokens in ten dimensions), not a trained transformer. Convergence is "
     "seen after 1,500 steps, not proved; K and Q share one norm for their steps.",
+    read="abstract, released code",
     claims=CLAIMS,
     parts=parts_of(__name__),
     needs=("cvxpy", "sklearn"),

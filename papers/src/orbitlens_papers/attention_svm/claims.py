@@ -1,6 +1,6 @@
-"""The claims of arXiv 2308.16898 as statements with thresholds, fixed before any run."""
+"""The claims of arXiv 2308.16898 as statements with thresholds."""
 
-from orbitlens_papers.claim import Claim, Side
+from orbitlens_papers.claim import Claim, Kind, Protocol, Side
 
 PAPER = "arXiv 2308.16898"
 CLOSE = "at 0.97 the angle is 14 degrees; in a hundred dimensions random matrices stay below 0.4"
@@ -11,6 +11,8 @@ CLAIMS: tuple[Claim, ...] = (
         key="1a",
         text="Descent on W goes in the direction of the attention SVM of least Frobenius norm.",
         source=f"{PAPER}, abstract",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="share of runs whose W ends at a cosine of 0.97 or more with that solution, and "
         "nearer to it than to that of the nuclear norm",
         side=Side.ABOVE,
@@ -21,7 +23,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="1b",
         text="The direction depends on the labels: it is not that of the SVM of other labels.",
-        source=f"{PAPER}, by the definition of the SVM",
+        source="ours: by the definition of the SVM",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="cosine of W with the Frobenius solution for redrawn labels, mean over runs",
         side=Side.BELOW,
         threshold=0.5,
@@ -32,7 +36,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="1c",
         text="Plain gradient descent, without normalised steps, shows the same order of norms.",
-        source=f"{PAPER}; a boundary of 1a and 2a",
+        source="ours: a boundary of 1a and 2a",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="share of runs, on W and on (K, Q), that end nearer to the solution of their own "
         "norm than to the other one",
         side=Side.ABOVE,
@@ -46,6 +52,8 @@ CLAIMS: tuple[Claim, ...] = (
         text="Descent on K and Q goes in the direction of the attention SVM of least nuclear norm "
         "of W = K Qᵀ.",
         source=f"{PAPER}, abstract",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="share of runs whose K Qᵀ ends at a cosine of 0.97 or more with that solution, "
         "and nearer to it than to that of the Frobenius norm",
         side=Side.ABOVE,
@@ -57,7 +65,9 @@ CLAIMS: tuple[Claim, ...] = (
         key="2b",
         text="So K Qᵀ has a smaller nuclear norm than the W found on the same problem (no solver "
         "involved).",
-        source=f"{PAPER}, a consequence",
+        source="ours: a consequence of 2a",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="share of problems in which it has, both scaled to Frobenius norm 1",
         side=Side.ABOVE,
         threshold=0.9,
@@ -68,7 +78,10 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="3a",
         text="Attention saturates: each sample ends up looking at one token.",
-        source=PAPER,
+        source=f"{PAPER}, abstract: attention separates the optimal tokens",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
+        bounds=(0.0, 1.0),
         measured="largest weight of softmax, mean over samples, the lesser of both descents",
         side=Side.ABOVE,
         threshold=0.99,
@@ -78,7 +91,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="4a",
         text="The token is the globally best one.",
-        source=f"{PAPER}: over-parameterisation helps global convergence",
+        source=f"{PAPER}, abstract: over-parameterisation helps global convergence",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="share of samples whose W selects argmax Y vᵀx, ten dimensions",
         side=Side.ABOVE,
         threshold=0.9,
@@ -89,7 +104,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="4b",
         text="More dimensions never make that worse.",
-        source=f"{PAPER}: over-parameterisation helps global convergence",
+        source=f"{PAPER}, abstract: over-parameterisation helps global convergence",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="largest drop of that share between widths 4, 6, 10 and 20, in standard errors",
         side=Side.BELOW,
         threshold=1.0,
@@ -100,7 +117,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="5a",
         text="The nuclear solution has no larger rank than the Frobenius solution.",
-        source=PAPER,
+        source="ours: a consequence of the two norms",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="largest difference of ranks, singular values above a thousandth of the largest",
         side=Side.BELOW,
         threshold=0.5,
@@ -112,7 +131,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="5b",
         text="The solutions that directions are compared with are the best there are.",
-        source="weak duality",
+        source="ours: weak duality",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="largest relative gap between a solution's norm and the bound that its "
         "multipliers prove",
         side=Side.BELOW,
@@ -124,7 +145,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="5c",
         text="Another library finds the same Frobenius solution.",
-        source="cross-check of the solver",
+        source="ours: a cross-check of the solver",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="largest 1 − cosine with the linear classifier of scikit-learn",
         side=Side.BELOW,
         threshold=1e-3,
@@ -135,7 +158,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="6a",
         text="The order of tokens within a sample means nothing: W stays as it is.",
-        source="theory: the loss is a sum over tokens, S1",
+        source="ours: the loss is a sum over tokens, S1",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="largest relative change of W after descent on permuted tokens",
         side=Side.BELOW,
         threshold=1e-10,

@@ -11,6 +11,9 @@ STUDY = Study(
     "and position encodings do in it?",
     gap="One layer of linear attention on noiseless sequences: nothing is said about softmax, "
     "depth or noise. Theorem texts were not read, and the paper's experiment on text is left out.",
+    read="abstract, released code",
+    at="Sequences of 12 tokens in 4 dimensions, 1,500 steps for claims 5; the paper goes to 50 "
+    "tokens.",
     claims=CLAIMS,
     parts=parts_of(__name__),
 )

@@ -1,9 +1,9 @@
-"""The claims of arXiv 2402.05787 as statements with thresholds, fixed before the stored run.
+"""The claims of arXiv 2402.05787 as statements with thresholds.
 
 Of the paper the abstract, a summary and the released experiments were read, not the theorem texts.
 """
 
-from orbitlens_papers.claim import Claim, Side
+from orbitlens_papers.claim import Claim, Kind, Protocol, Side
 
 PAPER = "arXiv 2402.05787"
 SAME = "all places weigh the same, which hides the order of tokens"
@@ -15,7 +15,9 @@ CLAIMS: tuple[Claim, ...] = (
         key="1a",
         text="With as many heads as coordinates, one layer of diagonal linear attention predicts "
         "s_{T+1} exactly for unitary W.",
-        source=PAPER,
+        source=f"{PAPER}, theorems as generally known; their text was not read",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="squared error per coordinate on fresh sequences, trained on the exact loss and "
         "on samples, the best of four starts; the largest over seeds",
         side=Side.BELOW,
@@ -26,7 +28,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="1b",
         text="There, C = BᵀA is diagonal.",
-        source=PAPER,
+        source=f"{PAPER}, theorems as generally known; their text was not read",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="largest entry beside the diagonal over the mean of the diagonal",
         side=Side.BELOW,
         threshold=1e-3,
@@ -36,7 +40,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="1c",
         text="The position encoding keeps the last place alone.",
-        source=PAPER,
+        source=f"{PAPER}, theorems as generally known; their text was not read",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="largest |p_t|, t < T, over |p_T|",
         side=Side.BELOW,
         threshold=1e-3,
@@ -46,7 +52,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="1d",
         text="The model reads W off the last two tokens and applies it: W_ii = s̄_{T−1} s_T.",
-        source=PAPER,
+        source=f"{PAPER}, theorems as generally known; their text was not read",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="largest |C_ii p_T − 1|",
         side=Side.BELOW,
         threshold=1e-3,
@@ -56,8 +64,10 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="1e",
         text="The expected loss is (d − 2p_T tr C + |p|²|C|² + p²_{T−1}(ΣCᵀC − |C|²))/d.",
-        source="derived; the released code's formula lacks the last −|C|² (as read; the minimiser "
-        "is the same)",
+        source="ours: derived; the released code's formula lacks the last −|C|² (as read; "
+        "the minimiser is the same)",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="relative distance of the formula from a Monte-Carlo of the model, the largest "
         "over random models",
         side=Side.BELOW,
@@ -69,7 +79,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="2a",
         text="Heads are orthogonal to each other.",
-        source=PAPER,
+        source=f"{PAPER}, theorems as generally known; their text was not read",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="largest |A_g · B_h| of different heads over the smallest |A_h · B_h|, unitary W, "
         "d heads",
         side=Side.BELOW,
@@ -80,7 +92,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="3a",
         text="For unitary W every head carries one coordinate: H heads leave the loss 1 − H/d.",
-        source=PAPER,
+        source=f"{PAPER}, theorems as generally known; their text was not read",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="largest distance of the loss per coordinate from 1 − H/d, H = 1 … d",
         side=Side.BELOW,
         threshold=0.05,
@@ -90,7 +104,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="4a",
         text="For orthogonal W half as many heads as coordinates suffice.",
-        source=PAPER,
+        source=f"{PAPER}, theorems as generally known; their text was not read",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="squared error per coordinate, H = d/2 … d, the best of 64 starts; the largest "
         "over seeds and H",
         side=Side.BELOW,
@@ -101,7 +117,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="4b",
         text="Fewer do not.",
-        source=PAPER,
+        source=f"{PAPER}, theorems as generally known; their text was not read",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="squared error per coordinate with H < d/2 heads, the smallest",
         side=Side.ABOVE,
         threshold=0.1,
@@ -111,7 +129,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="4c",
         text="For d/2 ≤ H < d the solution is trigonometry: s_{T+1} = 2 cos θ s_T − s_{T−1}.",
-        source=PAPER,
+        source=f"{PAPER}, theorems as generally known; their text was not read",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="largest of |p_{T−1}/p_T + ½| and |C_ii/C_ij − 1| within pairs",
         side=Side.BELOW,
         threshold=0.01,
@@ -121,7 +141,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="4d",
         text="For H = d there is a family of solutions: p_{T−1}/p_T = −C_ij/(C_ii + C_ij).",
-        source=f"{PAPER}; derived",
+        source="ours: derived from the theorem's loss",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="largest distance from that rule",
         side=Side.BELOW,
         threshold=0.01,
@@ -132,7 +154,10 @@ CLAIMS: tuple[Claim, ...] = (
         key="5a",
         text="On tokens (0, s_t, s_{t−1}), linear attention of the theorem's structure learns one "
         "step of gradient descent.",
-        source=PAPER,
+        source=f"{PAPER}, abstract; the cosine was defined anew here: planes are turned "
+        "upright first (5f is without that)",
+        protocol=Protocol.SCALED,
+        kind=Kind.THEORY,
         measured="mean cosine between its predictions and those of the step, the least of "
         "commuting and Haar-random W; for commuting W after turning each plane's value upright and "
         "its score by as much, which the loss hardly sees (5b and 5f are without it)",
@@ -144,7 +169,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="5b",
         text="Its error is that of the step of best length.",
-        source=PAPER,
+        source=f"{PAPER}, abstract",
+        protocol=Protocol.SCALED,
+        kind=Kind.THEORY,
         measured="|error over that of the step − 1|, the larger of commuting and Haar-random W",
         side=Side.BELOW,
         threshold=0.02,
@@ -154,7 +181,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="5c",
         text="With all 3d × 3d entries free, attention still learns nearly that direction.",
-        source="a stronger reading of 5a, without the theorem's structure",
+        source="ours: a stronger reading of 5a, without the theorem's structure",
+        protocol=Protocol.SCALED,
+        kind=Kind.EXPERIMENT,
         measured="mean cosine, the least of commuting and Haar-random W",
         side=Side.ABOVE,
         threshold=0.9,
@@ -165,7 +194,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="5d",
         text="It is no worse than the step.",
-        source="a stronger reading of 5b",
+        source="ours: a stronger reading of 5b",
+        protocol=Protocol.SCALED,
+        kind=Kind.EXPERIMENT,
         measured="error over that of the step, the larger of commuting and Haar-random W",
         side=Side.BELOW,
         threshold=1.0,
@@ -176,7 +207,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="5e",
         text="It equals the step.",
-        source="the unqualified reading of 5a and 5b",
+        source="ours: the unqualified reading of 5a and 5b",
+        protocol=Protocol.SCALED,
+        kind=Kind.EXPERIMENT,
         measured="|error over that of the step − 1|, the larger of commuting and Haar-random W",
         side=Side.BELOW,
         threshold=0.02,
@@ -187,7 +220,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="5f",
         text="Attention of the theorem's structure is the step as it is trained, turns included.",
-        source="the unqualified reading of 5a",
+        source="ours: the unqualified reading of 5a",
+        protocol=Protocol.SCALED,
+        kind=Kind.EXPERIMENT,
         measured="mean cosine, the least of commuting and Haar-random W, nothing turned",
         side=Side.ABOVE,
         threshold=0.99,
@@ -198,7 +233,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="6a",
         text="Where W turns by small angles, the encoding spreads over many places.",
-        source=f"{PAPER}; the released experiment with fixed heads",
+        source=f"{PAPER}, released experiment with fixed heads",
+        protocol=Protocol.SCALED,
+        kind=Kind.EXPERIMENT,
         measured="share of |p| at other places than the last, the least over μ = 50 … 300",
         side=Side.ABOVE,
         threshold=0.5,
@@ -209,7 +246,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="7a",
         text="The order of tokens is all the model has: shuffled, nothing is left.",
-        source="the symmetry behind 1c",
+        source="ours: the symmetry behind 1c",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="squared error per coordinate when trained on tokens in random order, the least",
         side=Side.ABOVE,
         threshold=0.5,
@@ -219,7 +258,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="7b",
         text="So is the encoding: with equal weights of places the loss cannot vanish.",
-        source="the symmetry behind 1c",
+        source="ours: the symmetry behind 1c",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="squared error per coordinate with all places weighing the same, the least",
         side=Side.ABOVE,
         threshold=0.5,

@@ -11,6 +11,9 @@ STUDY = Study(
     gap="Models here have a hundred thousand parameters and learn addition; nothing is said about "
     "large language models. The paper's later version reports no definitive evidence on residuals, "
     "and its own training set-up is not repeated in every detail.",
+    read="abstract, hypotheses and set-up of its experiments",
+    at="Three layers of width 64 on three-digit addition (3), two digits and width 32 for 400 "
+    "steps (6b to 6d); the paper trains a larger decoder for longer.",
     claims=CLAIMS,
     parts=parts_of(__name__),
     on_models=frozenset({"1b", "2e", "2f"}),

@@ -1,4 +1,4 @@
-"""The claims of arXiv 2310.20307 as statements with thresholds, fixed before the stored run.
+"""The claims of arXiv 2310.20307 as statements with thresholds.
 
 Of the paper the abstract was read, and the authors' code for the recipe of an explanation. "The
 graph" is that of attention A: correlations of A Aᵀ, tests of partial correlations, FCI in place of
@@ -6,7 +6,7 @@ the authors' structure learner. "Explanations" are sets of items whose masking c
 recommender recommends.
 """
 
-from orbitlens_papers.claim import Claim, Side
+from orbitlens_papers.claim import Claim, Kind, Protocol, Side
 
 PAPER = "arXiv 2310.20307"
 RANDOM = "with attention drawn at random"
@@ -18,7 +18,10 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="1a",
         text="If attention is A = (I − G)⁻¹ of X = G X + U, tests on A Aᵀ give back the graph.",
-        source=f"{PAPER}: attention as a structural equation model",
+        source=f"{PAPER}, abstract: attention as a structural equation model",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
+        bounds=(0.0, 1.0),
         measured=f"F1 of the skeleton that PC finds; {MODELS}, mean over models",
         side=Side.ABOVE,
         threshold=0.93,
@@ -29,7 +32,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="1b",
         text="Scaling the rows of A, as softmax does, leaves the correlations as they are.",
-        source="algebra: corr(D A Aᵀ D) = corr(A Aᵀ)",
+        source="ours: algebra, corr(D A Aᵀ D) = corr(A Aᵀ)",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="largest change of a correlation when rows are scaled by 0.1 to 10.1",
         side=Side.BELOW,
         threshold=1e-12,
@@ -40,6 +45,9 @@ CLAIMS: tuple[Claim, ...] = (
         key="2a",
         text="With latent common causes the graph still has the direct edges.",
         source=f"{PAPER}, abstract: valid with latent confounders",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
+        bounds=(0.0, 1.0),
         measured=f"share of direct edges between seen variables that FCI has; {LATENT}",
         side=Side.ABOVE,
         threshold=0.85,
@@ -49,7 +57,10 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="2b",
         text="All other edges join variables that an inducing path links.",
-        source="theory of ancestral graphs: no set of seen variables separates such a pair",
+        source="ours: theory of ancestral graphs, no set of seen variables separates such a pair",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
+        bounds=(0.0, 1.0),
         measured=f"share of FCI's edges between pairs without an inducing path; {LATENT}",
         side=Side.BELOW,
         threshold=0.05,
@@ -59,7 +70,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="2c",
         text="Where the graph says that a variable is no cause of its neighbour, it is none.",
-        source="theory of ancestral graphs: arrowheads",
+        source="ours: theory of ancestral graphs, arrowheads",
+        protocol=Protocol.PROXY,
+        kind=Kind.THEORY,
         measured=f"share of arrowheads that are right; {LATENT}",
         side=Side.ABOVE,
         threshold=0.9,
@@ -70,7 +83,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="3a",
         text="A search along the graph needs fewer model calls than an exhaustive one.",
-        source=f"{PAPER}: explanations in recommendation",
+        source=f"{PAPER}, abstract: explanations in recommendation",
+        protocol=Protocol.PROXY,
+        kind=Kind.EXPERIMENT,
         measured=f"model calls over those of an exhaustive search by size; {SESSIONS}",
         side=Side.BELOW,
         threshold=1.0,
@@ -80,7 +95,10 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="3b",
         text="Its set is seldom longer than that of ranking items by attention.",
-        source=f"{PAPER}; what is generally known of its tables, not verified",
+        source=f"{PAPER}, what is generally known of its tables, not verified",
+        protocol=Protocol.PROXY,
+        kind=Kind.EXPERIMENT,
+        bounds=(0.0, 1.0),
         measured=f"share of sessions in which it is no longer; {SESSIONS}",
         side=Side.ABOVE,
         threshold=0.7,
@@ -90,7 +108,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="3c",
         text="On average it is shorter.",
-        source="arXiv 2210.10621, abstract: explanations are shorter",
+        source="ours: arXiv 2210.10621, abstract: explanations are shorter",
+        protocol=Protocol.PROXY,
+        kind=Kind.EXPERIMENT,
         measured=f"mean size less that of ranking by attention, items; {SESSIONS}",
         side=Side.BELOW,
         threshold=0.0,
@@ -100,7 +120,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="3d",
         text="The session's own graph gives shorter sets than that of another session.",
-        source="what 3a to 3c need: that the graph matters, not only the search over sets",
+        source="ours: what 3a to 3c need, that the graph matters and not only the search over sets",
+        protocol=Protocol.PROXY,
+        kind=Kind.EXPERIMENT,
         measured=f"mean size less that with the graph of another session, items; {SESSIONS}",
         side=Side.BELOW,
         threshold=0.0,
@@ -111,7 +133,10 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="3e",
         text="It takes fewer calls than the same search over sets in the order of attention.",
-        source="a fairer baseline than ranking, which never tries a set without the first item",
+        source="ours: a fairer baseline than ranking, which never tries a set without the "
+        "first item",
+        protocol=Protocol.PROXY,
+        kind=Kind.EXPERIMENT,
         measured=f"mean calls less those of all sets by size, then attention; {SESSIONS}",
         side=Side.BELOW,
         threshold=0.0,
@@ -123,7 +148,9 @@ CLAIMS: tuple[Claim, ...] = (
         key="4a",
         text="Explanations contain true parents of the recommended item more often than as many "
         "items with the most attention.",
-        source=f"{PAPER}: explanations are causes; parents are known here",
+        source=f"{PAPER}, abstract: explanations are causes; parents are known here",
+        protocol=Protocol.PROXY,
+        kind=Kind.EXPERIMENT,
         measured="share of sets with a parent, less that of attention's; sessions with a parent",
         side=Side.ABOVE,
         threshold=0.1,
@@ -134,7 +161,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="5a",
         text="Relabelling tokens relabels the graph, and does nothing else.",
-        source="symmetry: position enters through A alone",
+        source="ours: symmetry, position enters through A alone",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="1 if every graph of a trained head moves with its tokens, marks included",
         side=Side.ABOVE,
         threshold=0.5,
@@ -145,7 +174,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="5b",
         text="The graph does not depend on what tokens attend to, only on who attends alike.",
-        source="algebra: A P Pᵀ Aᵀ = A Aᵀ for every permutation P of columns",
+        source="ours: algebra, A P Pᵀ Aᵀ = A Aᵀ for every permutation P of columns",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="1 if every graph of a trained head stays when all rows are permuted alike",
         side=Side.ABOVE,
         threshold=0.5,
@@ -156,7 +187,10 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="6a",
         text="The graph hardly depends on the number of samples that attention stands for.",
-        source="a weak point: the paper takes the width, which is a convention",
+        source="ours: the paper takes the width for the number of samples, which is a convention",
+        protocol=Protocol.PROXY,
+        kind=Kind.EXPERIMENT,
+        bounds=(0.0, 1.0),
         measured="share of edges of either that both graphs have: width 64 against 256 samples",
         side=Side.ABOVE,
         threshold=0.8,
@@ -167,7 +201,10 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="6b",
         text="It hardly depends on the level of the tests.",
-        source="as 6a",
+        source="ours: as 6a",
+        protocol=Protocol.PROXY,
+        kind=Kind.EXPERIMENT,
+        bounds=(0.0, 1.0),
         measured="share of edges of either that both graphs have: level 0.01 against 0.05",
         side=Side.ABOVE,
         threshold=0.8,
@@ -178,7 +215,10 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="7a",
         text="Heads of one layer agree on the graph.",
-        source="a stronger reading: one graph per sequence, not one per head",
+        source="ours: a stronger reading, one graph per sequence and not one per head",
+        protocol=Protocol.PROXY,
+        kind=Kind.EXPERIMENT,
+        bounds=(0.0, 1.0),
         measured="share of edges of either that the graphs of both heads have",
         side=Side.ABOVE,
         threshold=0.5,
@@ -189,7 +229,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="8a",
         text="Explanations are shorter for BERT on film reviews and BERT4Rec on film ratings.",
-        source=f"{PAPER}: its own experiments",
+        source=f"{PAPER}, experiments",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.EXPERIMENT,
         measured="mean size less that of ranking by attention, tokens",
         side=Side.BELOW,
         threshold=0.0,

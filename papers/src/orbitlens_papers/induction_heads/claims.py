@@ -1,9 +1,9 @@
-"""The claims of arXiv 2409.10559 as statements with thresholds, fixed before the stored run.
+"""The claims of arXiv 2409.10559 as statements with thresholds.
 
 Of the paper the abstract, a summary and the released experiments were read, not the theorem texts.
 """
 
-from orbitlens_papers.claim import Claim, Side
+from orbitlens_papers.claim import Claim, Kind, Protocol, Side
 
 PAPER = "arXiv 2409.10559"
 MIXED = "contexts in random order, in training and in testing"
@@ -13,8 +13,11 @@ def _selector(key: str, chain: str) -> Claim:
     return Claim(
         key=key,
         text=f"Selector: the first stage picks the parents {chain} among all sets of heads.",
-        source=PAPER,
+        source=f"{PAPER}, abstract; stages trained one after another",
+        protocol=Protocol.SCALED,
+        kind=Kind.THEORY,
         measured="share c²/Σc² of the parents' set after stage one",
+        bounds=(0.0, 1.0),
         side=Side.ABOVE,
         threshold=0.9,
         why="the paper's limit is 1; nine tenths leaves room for the end of a finite run",
@@ -26,7 +29,10 @@ def _copier(key: str, chain: str) -> Claim:
     return Claim(
         key=key,
         text=f"Copier: in stage two the heads of the parents {chain} each settle on one lag.",
-        source=PAPER,
+        source=f"{PAPER}, abstract; stages trained one after another",
+        protocol=Protocol.SCALED,
+        kind=Kind.THEORY,
+        bounds=(0.0, 1.0),
         measured="weight of head h on lag h after stage two, the least over parents; 0.85 to 0.9 "
         "before",
         side=Side.ABOVE,
@@ -41,7 +47,9 @@ def _classifier(key: str, chain: str) -> Claim:
         key=key,
         text=f"Classifier: after stage three, predictions with parents {chain} are nearly those of "
         "counting n-grams in the context.",
-        source=PAPER,
+        source=f"{PAPER}, abstract; stages trained one after another",
+        protocol=Protocol.SCALED,
+        kind=Kind.THEORY,
         measured="held-out loss over that of the n-gram estimator in the context (0.1 added to "
         "every count)",
         side=Side.BELOW,
@@ -61,7 +69,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="3c",
         text="They are far from those of counting single tokens.",
-        source=PAPER,
+        source=f"{PAPER}, abstract",
+        protocol=Protocol.SCALED,
+        kind=Kind.THEORY,
         measured="held-out loss over that of the unigram estimator in the context, the larger of "
         "the two parent sets",
         side=Side.BELOW,
@@ -72,7 +82,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="3d",
         text="In the third stage the scale a of the second layer's attention grows throughout.",
-        source=PAPER,
+        source=f"{PAPER}, abstract",
+        protocol=Protocol.SCALED,
+        kind=Kind.THEORY,
         measured="factor by which a grew under plain gradient descent, 0 if it ever fell; the "
         "least over runs",
         side=Side.ABOVE,
@@ -84,7 +96,9 @@ CLAIMS: tuple[Claim, ...] = (
         key="3e",
         text="The selector needs products of heads: with one head a feature, the model cannot "
         "count n-grams.",
-        source="a boundary of the claim: no set of one lag holds both parents",
+        source="ours: no set of one lag holds both parents",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="held-out loss of the model of degree 1 over that of the n-gram estimator, the "
         "smaller of the two parent sets",
         side=Side.ABOVE,
@@ -96,7 +110,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="4a",
         text="The stages come in this order by themselves when all weights are trained at once.",
-        source=PAPER,
+        source=f"{PAPER}, released experiments",
+        protocol=Protocol.SCALED,
+        kind=Kind.EXPERIMENT,
         measured="share of runs in which the parents' share passes 0.8 before the least lag weight "
         "passes 0.95, and that before a passes 1",
         side=Side.ABOVE,
@@ -107,7 +123,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="5a",
         text="The trained model counts n-grams in contexts four times as long.",
-        source=PAPER,
+        source=f"{PAPER}, released experiments",
+        protocol=Protocol.SCALED,
+        kind=Kind.EXPERIMENT,
         measured="loss over that of the n-gram estimator at 400 tokens, without more training; the "
         "larger of the two parent sets",
         side=Side.BELOW,
@@ -118,7 +136,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="5b",
         text="It does so on laws that are less fixed than those it was trained on.",
-        source=PAPER,
+        source=f"{PAPER}, released experiments",
+        protocol=Protocol.SCALED,
+        kind=Kind.EXPERIMENT,
         measured="loss over that of the n-gram estimator at Dirichlet α = 0.3, trained at 0.1; the "
         "larger of the two parent sets",
         side=Side.BELOW,
@@ -129,7 +149,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="6a",
         text="The set that is picked is the one with the most modified χ² information.",
-        source=f"{PAPER}; the modification as we derive it, not as the paper words it",
+        source="ours: the modification of χ² as we derive it, not as the paper words it",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="modified χ² information of the parents over that of the best other set of up to "
         "three lags, from long sequences; the smaller of the two parent sets",
         side=Side.ABOVE,
@@ -141,7 +163,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="6b",
         text="Plain χ² information picks it too.",
-        source="a stronger reading of 6a: a larger set never says less",
+        source="ours: a stronger reading of 6a, in which a larger set never says less",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="the same with plain χ² information",
         side=Side.ABOVE,
         threshold=1.05,

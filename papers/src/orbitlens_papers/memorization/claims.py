@@ -1,10 +1,10 @@
-"""The claims of arXiv 2409.17677 as statements with thresholds, fixed before the stored run.
+"""The claims of arXiv 2409.17677 as statements with thresholds.
 
 Of the paper the abstract and summaries were read, not the proofs; the construction here is our own,
 after the idea of bit extraction, and is run in whole numbers.
 """
 
-from orbitlens_papers.claim import Claim, Side
+from orbitlens_papers.claim import Claim, Kind, Protocol, Side
 
 PAPER = "arXiv 2409.17677"
 EXACT = "one wrong label is one too many"
@@ -15,7 +15,9 @@ CLAIMS: tuple[Claim, ...] = (
         key="1a",
         text="One token-wise map, one uniform attention layer and a ReLU network recall the random "
         "labels of N sequences, every one.",
-        source=f"{PAPER}, abstract",
+        source=f"{PAPER}, abstract; the construction is ours, on whole numbers",
+        protocol=Protocol.PROXY,
+        kind=Kind.THEORY,
         measured="wrong labels of any network, N from 16 on, 8 tokens per sequence, 8 labels",
         side=Side.BELOW,
         threshold=0.5,
@@ -25,7 +27,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="2a",
         text="They need about √N parameters: the log-log slope lies between 0.45 and 0.70.",
-        source=f"{PAPER}, abstract: Õ(√N) suffices",
+        source=f"{PAPER}, abstract: Õ(√N) suffices; the construction is ours",
+        protocol=Protocol.PROXY,
+        kind=Kind.THEORY,
         measured="distance of the slope of the network's parameter count over N from 0.575, the "
         "middle of that range",
         side=Side.BELOW,
@@ -36,7 +40,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="2b",
         text="Divided by log N the slope lies between 0.35 and 0.55: √N up to logarithms.",
-        source=f"{PAPER}, abstract: Õ(√N) suffices",
+        source=f"{PAPER}, abstract: Õ(√N) suffices; the construction is ours",
+        protocol=Protocol.PROXY,
+        kind=Kind.THEORY,
         measured="distance of the slope of P / log₂ N from 0.45, the middle of that range",
         side=Side.BELOW,
         threshold=0.1,
@@ -46,7 +52,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="2c",
         text="The plain reference needs parameters in proportion to N.",
-        source="a staircase has two steps an id",
+        source="ours: a staircase has two steps an id",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="distance of its slope from 1",
         side=Side.BELOW,
         threshold=0.02,
@@ -58,6 +66,8 @@ CLAIMS: tuple[Claim, ...] = (
         key="2d",
         text="No network makes do with less than about √N parameters.",
         source=f"{PAPER}, abstract: optimal up to logarithms",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="nothing: the bound by counting is printed beside P",
         side=Side.ABOVE,
         threshold=1.0,
@@ -67,7 +77,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="3a",
         text="The length of sequences hardly matters.",
-        source=f"{PAPER}, abstract",
+        source=f"{PAPER}, abstract; the construction is ours",
+        protocol=Protocol.PROXY,
+        kind=Kind.THEORY,
         measured="largest parameter count over the smallest, at lengths from 4 on, N fixed",
         side=Side.BELOW,
         threshold=1.3,
@@ -78,7 +90,9 @@ CLAIMS: tuple[Claim, ...] = (
         key="3b",
         text="With one label per token they need about √(nN): the slope over n lies between 0.40 "
         "and 0.75.",
-        source=f"{PAPER}, abstract: Õ(√(nN)) suffices",
+        source=f"{PAPER}, abstract: Õ(√(nN)) suffices; the construction is ours",
+        protocol=Protocol.PROXY,
+        kind=Kind.THEORY,
         measured="distance of the slope of P over n, N fixed, from 0.575, the middle of that range",
         side=Side.BELOW,
         threshold=0.175,
@@ -88,7 +102,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="3c",
         text="The same construction recalls one label per token, and sequences of any length.",
-        source=f"{PAPER}, abstract",
+        source=f"{PAPER}, abstract; the construction is ours, on whole numbers",
+        protocol=Protocol.PROXY,
+        kind=Kind.THEORY,
         measured="wrong labels of any network, over lengths",
         side=Side.BELOW,
         threshold=0.5,
@@ -98,7 +114,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="4a",
         text="The price is the length of weights, about √N log N bits.",
-        source="the construction: a weight packs √N ids",
+        source="ours: a weight of the construction packs √N ids",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="distance of the slope of the longest weight's bits over N from 0.625, the middle "
         "of 0.50 to 0.75",
         side=Side.BELOW,
@@ -110,8 +128,10 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="4b",
         text="In float64 the construction breaks at N = 64.",
-        source="53 bits hold no weight of 136; products of weights with what units hold are longer "
-        "still, so that N = 16 with its 52 bits breaks too",
+        source="ours: 53 bits hold no weight of 136; products of weights with what units "
+        "hold are longer still, so that N = 16 with its 52 bits breaks too",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="smallest share of wrong labels, N = 64, every number a float64",
         side=Side.ABOVE,
         threshold=0.01,
@@ -122,7 +142,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="5a",
         text="Trained transformers need about as many parameters for long sequences as for short.",
-        source=f"{PAPER}, abstract, read as a statement about training",
+        source="ours: the abstract, read as a statement about training",
+        protocol=Protocol.SCALED,
+        kind=Kind.EXPERIMENT,
         measured="largest over smallest of the fewest parameters that reach 99 %, at 4, 16 and 64 "
         "tokens a sequence; mean over seeds",
         side=Side.BELOW,
@@ -134,7 +156,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="5b",
         text="With one label per token they need more for long sequences.",
-        source=f"{PAPER}, abstract, read as a statement about training",
+        source="ours: the abstract, read as a statement about training",
+        protocol=Protocol.SCALED,
+        kind=Kind.EXPERIMENT,
         measured="the fewest parameters at 64 tokens over those at 4; mean over seeds",
         side=Side.ABOVE,
         threshold=2.5,
@@ -145,7 +169,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="5c",
         text="They do not follow √N: with floats of fixed length, parameters grow like labels.",
-        source="counting: N labels of 3 bits do not fit fewer than 3N bits",
+        source="ours: counting: N labels of 3 bits do not fit fewer than 3N bits",
+        protocol=Protocol.SCALED,
+        kind=Kind.EXPERIMENT,
         measured="slope of the fewest parameters that reach 99 % over N; mean over seeds",
         side=Side.ABOVE,
         threshold=0.75,
@@ -156,7 +182,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="6a",
         text="Permuted sequences have one id; a map of token and place tells them apart.",
-        source="symmetry of uniform attention",
+        source="ours: symmetry of uniform attention",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="wrong labels of any network for sequences in families of four orders, a label "
         "each",
         side=Side.BELOW,

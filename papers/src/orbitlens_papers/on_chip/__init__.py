@@ -15,6 +15,9 @@ STUDY = Study(
     "of attention stays in floats. The learner is one attention layer whose values are labels and "
     "whose keys are pictures, not the paper's model, whose sizes and accuracies were not at hand. "
     "A softmax over slots is exact but not local: its sum needs all slots.",
+    read="abstract, summary",
+    at="One attention layer over pictures and labels, in simulation, on 20 × 20 pictures; the "
+    "paper runs a decoder on Loihi 2.",
     claims=CLAIMS,
     parts=parts_of(__name__),
     data_files={SMALL[0]: INSTEAD, SMALL[1]: INSTEAD, RUNS: "nothing: claim 7a is left out"},

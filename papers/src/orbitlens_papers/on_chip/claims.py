@@ -1,10 +1,10 @@
-"""The claims of arXiv 2410.08711 as statements with thresholds, fixed before the stored run.
+"""The claims of arXiv 2410.08711 as statements with thresholds.
 
 Of the paper the abstract was read, and a summary; what attention its chip computes, how wide its
 numbers are and its accuracies were not at hand. Numbers of the claims below are our own.
 """
 
-from orbitlens_papers.claim import Claim, Side
+from orbitlens_papers.claim import Claim, Kind, Protocol, Side
 
 PAPER = "arXiv 2410.08711"
 SHUFFLED = "context labels drawn at random"
@@ -19,6 +19,8 @@ CLAIMS: tuple[Claim, ...] = (
         text="Attention is local plasticity: a token at a time, by two-factor and three-factor "
         "rules, gives what attention over the whole context gives; single precision.",
         source=f"{PAPER}, abstract",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="largest difference of logits after any token of a context, linear attention by a "
         "state and softmax attention by slots; float32",
         side=Side.BELOW,
@@ -30,6 +32,8 @@ CLAIMS: tuple[Claim, ...] = (
         key="1b",
         text="The same in double precision: the two are one computation.",
         source=f"{PAPER}, abstract",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="the same, float64",
         side=Side.BELOW,
         threshold=1e-10,
@@ -40,7 +44,9 @@ CLAIMS: tuple[Claim, ...] = (
         key="1c",
         text="The rules are local: a synapse reads the neuron in front, the one behind and at most "
         "one broadcast signal.",
-        source=f"{PAPER}: two- and three-factor rules",
+        source=f"{PAPER}, summary: two- and three-factor rules",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="synapses whose change is not the same to the last bit once every other neuron "
         "and weight is drawn anew; both rules",
         side=Side.BELOW,
@@ -52,6 +58,9 @@ CLAIMS: tuple[Claim, ...] = (
         key="2a",
         text="With frozen weights the context alone teaches new classes.",
         source=f"{PAPER}, abstract: few-shot classification",
+        protocol=Protocol.PROXY,
+        kind=Kind.EXPERIMENT,
+        bounds=(0.0, 1.0),
         measured=f"accuracy, 5 classes, 5 drawings each; {HELD}",
         side=Side.ABOVE,
         threshold=0.9,
@@ -61,7 +70,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="2b",
         text="More examples teach more.",
-        source=f"{PAPER}: learning from the context",
+        source=f"{PAPER}, abstract: learning from the context",
+        protocol=Protocol.PROXY,
+        kind=Kind.EXPERIMENT,
         measured="accuracy with 5 drawings per class less that with 1",
         side=Side.ABOVE,
         threshold=0.02,
@@ -71,7 +82,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="2c",
         text="What was trained is of use: it beats the nearest picture by pixels.",
-        source=f"{PAPER}: the importance of pretraining",
+        source=f"{PAPER}, abstract: the importance of pretraining",
+        protocol=Protocol.PROXY,
+        kind=Kind.EXPERIMENT,
         measured="accuracy with 5 drawings per class less that of the nearest neighbour in pixels",
         side=Side.ABOVE,
         threshold=0.2,
@@ -82,6 +95,8 @@ CLAIMS: tuple[Claim, ...] = (
         key="2d",
         text="The softmax can be left out.",
         source="ours: the simplest rule is enough; a softmax over slots is no local read",
+        protocol=Protocol.PROXY,
+        kind=Kind.EXPERIMENT,
         measured="accuracy of softmax attention, trained alike, less that of linear; 5 drawings",
         side=Side.BELOW,
         threshold=0.02,
@@ -93,7 +108,9 @@ CLAIMS: tuple[Claim, ...] = (
         key="2e",
         text="A decoder of two layers over single tokens (picture, label, picture, label, ...) "
         "learns to learn, too, without values and keys being wired to labels and pictures.",
-        source=f"{PAPER}: a decoder-only transformer",
+        source=f"{PAPER}, abstract: a decoder-only transformer",
+        protocol=Protocol.SCALED,
+        kind=Kind.EXPERIMENT,
         measured="accuracy at the last picture, 5 classes, 5 drawings each; plastic attention",
         side=Side.ABOVE,
         threshold=0.5,
@@ -104,7 +121,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="3a",
         text="Whole numbers of 8 bits are enough for keys, queries, values and synapses.",
-        source=f"{PAPER}: runs on Loihi 2, which has narrow integers",
+        source=f"{PAPER}, abstract: runs on Loihi 2, which has narrow integers",
+        protocol=Protocol.PROXY,
+        kind=Kind.EXPERIMENT,
         measured="accuracy lost, the larger loss of 1 and 5 drawings per class",
         side=Side.BELOW,
         threshold=0.02,
@@ -114,7 +133,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="3b",
         text="So are 6 bits.",
-        source="ours",
+        source="ours: fewer bits than the chip has",
+        protocol=Protocol.PROXY,
+        kind=Kind.EXPERIMENT,
         measured="the same, 6 bits",
         side=Side.BELOW,
         threshold=0.02,
@@ -125,7 +146,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="3c",
         text="So are 4 bits.",
-        source="ours",
+        source="ours: fewer bits than the chip has",
+        protocol=Protocol.PROXY,
+        kind=Kind.EXPERIMENT,
         measured="the same, 4 bits",
         side=Side.BELOW,
         threshold=0.02,
@@ -137,6 +160,8 @@ CLAIMS: tuple[Claim, ...] = (
         key="4a",
         text="Nothing but the context tells: with labels at random, accuracy is that of guessing.",
         source="ours: the slow weights could have stored classes",
+        protocol=Protocol.PROXY,
+        kind=Kind.EXPERIMENT,
         measured="distance of accuracy from 0.2, the larger of 1 and 5 drawings per class",
         side=Side.BELOW,
         threshold=0.04,
@@ -147,6 +172,8 @@ CLAIMS: tuple[Claim, ...] = (
         key="5a",
         text="The state is a sum: the order of the context does not matter.",
         source="ours: linear attention without positions",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="largest change of logits under permutations of the context; float64",
         side=Side.BELOW,
         threshold=1e-10,
@@ -157,6 +184,8 @@ CLAIMS: tuple[Claim, ...] = (
         key="5b",
         text="Synapses that fade make a clock: what came last is remembered best.",
         source="ours: the time constant of plasticity as an encoding of place",
+        protocol=Protocol.PROXY,
+        kind=Kind.EXPERIMENT,
         measured="share of right answers for the class shown last less that for the one shown "
         "first, one drawing per class, a fifth lost per token",
         side=Side.ABOVE,
@@ -169,7 +198,10 @@ CLAIMS: tuple[Claim, ...] = (
         key="6a",
         text="From random maps the learner stays at chance for as long: what is trained is a way "
         "to learn, and it is hard to find.",
-        source="found while the study was designed",
+        source="ours: found while the study was designed",
+        protocol=Protocol.PROXY,
+        kind=Kind.EXPERIMENT,
+        bounds=(0.0, 1.0),
         measured="accuracy with 5 drawings per class after the same training, query, key, value "
         "and readout maps random at first instead of identities",
         side=Side.BELOW,
@@ -181,7 +213,10 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="7a",
         text="On Omniglot's official one-shot test it beats matching of outlines.",
-        source="the test and its baseline: Lake, Salakhutdinov and Tenenbaum, 2015",
+        source="ours: the test and its baseline are those of Lake, Salakhutdinov and "
+        "Tenenbaum, 2015",
+        protocol=Protocol.PROXY,
+        kind=Kind.EXPERIMENT,
         measured="error of the learner less that of the modified Hausdorff distance, both computed "
         "here on the same 400 questions, 20 classes a question",
         side=Side.BELOW,
@@ -194,7 +229,10 @@ CLAIMS: tuple[Claim, ...] = (
         key="8a",
         text="The state is one step of gradient descent on a linear readout, from zero, on half "
         "the squared error: what a context writes is what backpropagation would.",
-        source="known of linear attention (arXiv 2212.07677); the paper's 'backpropagation free'",
+        source="ours: known of linear attention (arXiv 2212.07677); the paper's "
+        "'backpropagation free'",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="largest difference between logits of the state and of the step; float64",
         side=Side.BELOW,
         threshold=1e-10,
@@ -205,7 +243,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="9a",
         text="On Loihi 2 it runs, and saves energy and time.",
-        source=f"{PAPER}: demonstrated on the chip",
+        source=f"{PAPER}, abstract: demonstrated on the chip",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.EXPERIMENT,
         measured="energy and latency per token",
         side=Side.BELOW,
         threshold=1.0,

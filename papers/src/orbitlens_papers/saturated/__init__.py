@@ -13,6 +13,9 @@ STUDY = Study(
     "AC0 or inside TC0. Shown here are a construction, a certificate for a stated family (one "
     "layer, constant query) and their exhaustive checks; the proofs are the paper's. Layers are "
     "compiled with bits between them, not with floating-point values.",
+    read="abstract, summary",
+    at="Lengths up to 14 by exhaustion and 10,001 by sampling; circuit classes speak of all "
+    "lengths. Trained models: one layer, 800 steps.",
     claims=CLAIMS,
     parts=parts_of(__name__),
 )

@@ -1,6 +1,6 @@
-"""The claims of arXiv 2106.16213 as statements with thresholds, fixed before any run."""
+"""The claims of arXiv 2106.16213 as statements with thresholds."""
 
-from orbitlens_papers.claim import Claim, Side
+from orbitlens_papers.claim import Claim, Kind, Protocol, Side
 
 PAPER = "arXiv 2106.16213"
 COUNT = "a count of failures: none is allowed"
@@ -9,7 +9,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="1a",
         text="One saturated head with equal scores decides majority, exactly, at every length.",
-        source=f"{PAPER}: saturated attention transcends hard attention",
+        source=f"{PAPER}, abstract: saturated attention transcends hard attention",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="most strings it gets wrong in a set, over lengths 5 to 10001, random strings and "
         "strings that one bit decides",
         side=Side.BELOW,
@@ -20,7 +22,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="2a",
         text="Saturated attention is the limit of softmax of growing scores.",
-        source=f"{PAPER}, definition",
+        source=f"{PAPER}, definition of saturated attention",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="distance of softmax(c a) from it over n exp(−c gap), with 1e-15 for rounding; "
         "largest over scores of whole numbers and c from 1 to 64",
         side=Side.BELOW,
@@ -31,7 +35,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="3a",
         text="One layer of H hard heads with a constant query is blind once H bits are fixed.",
-        source=f"{PAPER} on hard attention; after arXiv 1906.06755",
+        source="ours: a certificate for one layer with a constant query, after arXiv 1906.06755",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="largest relative variation of the output over all completions, random readers "
         "and trained ones",
         side=Side.BELOW,
@@ -42,7 +48,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="3b",
         text="So with more than 2 H bits such a reader cannot decide majority.",
-        source=f"{PAPER} on hard attention",
+        source=f"{PAPER}, abstract: what hard attention cannot do",
+        protocol=Protocol.PROXY,
+        kind=Kind.THEORY,
         measured="fewest strings of eleven bits that a reader of one to three heads gets wrong, "
         "random or trained",
         side=Side.ABOVE,
@@ -53,7 +61,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="3c",
         text="Two layers of hard attention, too, are decided by fewer bits than majority.",
-        source="after arXiv 1906.06755, asymptotically",
+        source="ours: after arXiv 1906.06755, which speaks of growing lengths",
+        protocol=Protocol.PROXY,
+        kind=Kind.THEORY,
         measured="least certificate (bits to fix) of random two-layer models, balanced, over that "
         "of majority, at the longest length; all restrictions are tried",
         side=Side.BELOW,
@@ -65,7 +75,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="4a",
         text="Saturated layers with whole-number scores compile to threshold gates.",
-        source=f"{PAPER}: saturated transformers are in TC0",
+        source=f"{PAPER}, abstract: saturated transformers are in TC0",
+        protocol=Protocol.PROXY,
+        kind=Kind.THEORY,
         measured="strings on which circuit and layer differ, all strings of up to twelve bits, one "
         "and two layers; largest",
         side=Side.BELOW,
@@ -76,7 +88,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="4b",
         text="The depth of these circuits does not grow with the length.",
-        source=f"{PAPER}: constant depth",
+        source=f"{PAPER}, abstract: constant depth",
+        protocol=Protocol.PROXY,
+        kind=Kind.THEORY,
         measured="difference of depths over lengths 4 to 64",
         side=Side.BELOW,
         threshold=0.5,
@@ -86,7 +100,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="4c",
         text="Their size is a polynomial of the length.",
-        source=f"{PAPER}: TC0 circuits have polynomial size",
+        source=f"{PAPER}, abstract: TC0 circuits have polynomial size",
+        protocol=Protocol.PROXY,
+        kind=Kind.THEORY,
         measured="slope of the logarithm of gates and of wires over that of the length; the larger",
         side=Side.BELOW,
         threshold=3.0,
@@ -97,7 +113,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="5a",
         text="The output of a saturated head takes log n bits.",
-        source=f"{PAPER}: O(log n) bits a value",
+        source=f"{PAPER}, summary: O(log n) bits a value",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="bits of numerator or denominator less log2(n max|v|), largest, exact fractions",
         side=Side.BELOW,
         threshold=1.01,
@@ -108,7 +126,9 @@ CLAIMS: tuple[Claim, ...] = (
         key="5b",
         text="That ends at the second layer if fractions stay exact: there the bits grow with n "
         "itself, and the paper's floats are needed.",
-        source=f"{PAPER}: with rationals saturated transformers are universal",
+        source=f"{PAPER}, summary: with rationals saturated transformers are universal",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="bits a place of the mean of 1/i, the second layer over running means",
         side=Side.ABOVE,
         threshold=0.5,
@@ -120,7 +140,10 @@ CLAIMS: tuple[Claim, ...] = (
         key="6a",
         text="One soft layer without encoding learns majority and keeps it at five times the "
         "length.",
-        source=f"{PAPER}, figure on majority",
+        source=f"{PAPER}, figure on majority, as generally known",
+        protocol=Protocol.SCALED,
+        kind=Kind.EXPERIMENT,
+        bounds=(0.0, 1.0),
         measured="least accuracy over mean lengths 50 to 250, trained at 50",
         side=Side.ABOVE,
         threshold=0.97,
@@ -131,7 +154,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="6b",
         text="With sinusoidal positions it does not keep it.",
-        source=f"{PAPER}, figure on majority",
+        source=f"{PAPER}, figure on majority, as generally known",
+        protocol=Protocol.SCALED,
+        kind=Kind.EXPERIMENT,
         measured="accuracy at mean length 50 less that at 250",
         side=Side.ABOVE,
         threshold=0.1,
@@ -143,7 +168,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="6c",
         text="With learned positions it does not keep it.",
-        source=f"{PAPER}, figure on majority",
+        source=f"{PAPER}, figure on majority, as generally known",
+        protocol=Protocol.SCALED,
+        kind=Kind.EXPERIMENT,
         measured="accuracy at mean length 50 less that at 250",
         side=Side.ABOVE,
         threshold=0.1,
@@ -155,7 +182,10 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="6d",
         text="A hard reader of two heads does not learn it.",
-        source=f"{PAPER} on hard attention",
+        source=f"{PAPER}, abstract: what hard attention cannot do",
+        protocol=Protocol.SCALED,
+        kind=Kind.EXPERIMENT,
+        bounds=(0.0, 1.0),
         measured="accuracy at mean length 100, trained with straight-through gradients",
         side=Side.BELOW,
         threshold=0.85,

@@ -14,6 +14,9 @@ STUDY = Study(
     "and its accuracies are out of reach here. The order of axes follows its final version "
     "(frequency first); class tokens are copied to each line and averaged behind it, as in its "
     "code.",
+    read="abstract, released code",
+    at="Models of 35,000 parameters on 100 bins, ten spoken digits of six speakers, 600 steps; the"
+    " paper: millions of parameters, 16,000 bins, three data sets.",
     claims=CLAIMS,
     parts=parts_of(__name__),
     data_files={FILE: INSTEAD},

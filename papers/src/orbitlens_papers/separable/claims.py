@@ -1,6 +1,6 @@
-"""The claims of arXiv 2203.09581 as statements with thresholds, fixed before any run."""
+"""The claims of arXiv 2203.09581 as statements with thresholds."""
 
-from orbitlens_papers.claim import Claim, Side
+from orbitlens_papers.claim import Claim, Kind, Protocol, Side
 
 PAPER = "arXiv 2203.09581"
 ROUNDING = "double precision leaves 1e-15; a symmetry that is not there moves logits by percents"
@@ -15,7 +15,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="1a",
         text="Without places in time, a separable model does not see the order of time.",
-        source=f"consequence of {PAPER}'s architecture",
+        source="ours: a consequence of the architecture",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="relative change of logits when the columns of a spectrogram are permuted, the "
         "tables of places within rows set to 0; largest over random models, both orders of axes",
         side=Side.BELOW,
@@ -26,7 +28,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="1b",
         text="Without places in frequency, it does not see the order of frequencies.",
-        source=f"consequence of {PAPER}'s architecture",
+        source="ours: a consequence of the architecture",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="the same when rows are permuted, the tables of places within columns set to 0",
         side=Side.BELOW,
         threshold=1e-9,
@@ -36,7 +40,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="1c",
         text="Without any places it still sees which bins share a row or a column.",
-        source=f"consequence of {PAPER}'s architecture",
+        source="ours: a consequence of the architecture",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="relative change of logits when all bins are permuted, no positions; smallest "
         "over random models",
         side=Side.ABOVE,
@@ -47,7 +53,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="1d",
         text="What it cannot see is exactly S_h × S_w: rows and columns permuted as wholes.",
-        source=f"consequence of {PAPER}'s architecture",
+        source="ours: a consequence of the architecture",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="permutations of a small grid, all of them tried, that are blind though they "
         "should not be, or the other way round",
         side=Side.BELOW,
@@ -58,7 +66,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="1e",
         text="Along one axis alone a model is blind to more: each line may be permuted by itself.",
-        source=f"consequence of {PAPER}'s architecture",
+        source="ours: a consequence of the architecture",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="the same count for models within columns alone and within rows alone, against "
         "the permutations that send lines to lines",
         side=Side.BELOW,
@@ -70,7 +80,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="1f",
         text="Training does not change that: its tables alone hold what a model knows of order.",
-        source=f"consequence of {PAPER}'s architecture",
+        source="ours: a consequence of the architecture",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.EXPERIMENT,
         measured="1a for a model trained on sounds",
         side=Side.BELOW,
         threshold=1e-9,
@@ -82,6 +94,8 @@ CLAIMS: tuple[Claim, ...] = (
         key="2a",
         text="Parameters of positions grow as the side of the input, not as its area.",
         source=f"{PAPER}, abstract: parameters scale linearly with the input size",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="distance from 1 of the exponent of the height, heights from 24 on, shape held",
         side=Side.BELOW,
         threshold=0.05,
@@ -91,7 +105,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="2b",
         text="Attention takes (h + w) / 2hw of the multiply-adds of joint attention.",
-        source=f"after {PAPER}'s architecture",
+        source="ours: counted on the architecture",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="counted ratio over that formula, less 1; largest over grids from 24 × 32 on",
         side=Side.BELOW,
         threshold=0.1,
@@ -101,7 +117,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="2c",
         text="So attention grows as the third power of the side, not as the fourth.",
-        source=f"after {PAPER}'s architecture",
+        source="ours: counted on the architecture",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="distance from 3 of the exponent of the height, as in 2a",
         side=Side.BELOW,
         threshold=0.05,
@@ -113,6 +131,8 @@ CLAIMS: tuple[Claim, ...] = (
         key="3a",
         text="Separable attention is more accurate than joint attention of equal size.",
         source=f"{PAPER}, abstract: outperforms vision transformers",
+        protocol=Protocol.SCALED,
+        kind=Kind.EXPERIMENT,
         measured="accuracy less that of joint attention over the same bins, with the same width, "
         "layers and steps and a tenth more or fewer parameters at most; paired over speakers whom "
         "no training clip is from, or over seeds of made sounds",
@@ -125,6 +145,8 @@ CLAIMS: tuple[Claim, ...] = (
         key="3b",
         text="It is more accurate than joint attention over patches of 2 × 2 bins.",
         source=f"{PAPER}, abstract: outperforms vision transformers",
+        protocol=Protocol.SCALED,
+        kind=Kind.EXPERIMENT,
         measured="the same difference, at equal steps",
         side=Side.ABOVE,
         threshold=0.0,
@@ -135,7 +157,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="3c",
         text="It is so at equal time, too.",
-        source="not in the paper: steps over single bins take longer",
+        source="ours: steps over single bins take longer",
+        protocol=Protocol.SCALED,
+        kind=Kind.EXPERIMENT,
         measured="the same difference, trained on bins for a third of the steps: the time that "
         "patches take for all",
         side=Side.ABOVE,
@@ -147,7 +171,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="3d",
         text="It is more accurate than a linear model of the same bins.",
-        source="not in the paper: a baseline",
+        source="ours: a baseline",
+        protocol=Protocol.SCALED,
+        kind=Kind.EXPERIMENT,
         measured="accuracy less that of logistic regression on log bands, paired",
         side=Side.ABOVE,
         threshold=0.0,
@@ -159,6 +185,8 @@ CLAIMS: tuple[Claim, ...] = (
         key="3e",
         text="It reaches 70.5 % on CREMA-D, 98.5 % on Speech Commands v2, 91.1 % on ESC-50.",
         source=f"{PAPER}, results",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.EXPERIMENT,
         measured="accuracy on these sets",
         side=Side.ABOVE,
         threshold=0.7,
@@ -168,7 +196,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="4a",
         text="Rows are needed: within columns alone, time is lost.",
-        source=f"after {PAPER}'s design of two axes",
+        source="ours: what the design of two axes rests on",
+        protocol=Protocol.SCALED,
+        kind=Kind.EXPERIMENT,
         measured="accuracy on made sounds less that of layers within columns alone, paired",
         side=Side.ABOVE,
         threshold=0.03,
@@ -179,7 +209,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="4b",
         text="Columns are needed: within rows alone, pitch is lost.",
-        source=f"after {PAPER}'s design of two axes",
+        source="ours: what the design of two axes rests on",
+        protocol=Protocol.SCALED,
+        kind=Kind.EXPERIMENT,
         measured="accuracy on made sounds less that of layers within rows alone, paired",
         side=Side.ABOVE,
         threshold=0.03,
@@ -190,7 +222,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="5a",
         text="Which axis comes first does not matter.",
-        source=f"{PAPER}: its versions and its code name both orders",
+        source="ours: the paper's versions and its code name both orders",
+        protocol=Protocol.SCALED,
+        kind=Kind.EXPERIMENT,
         measured="size of the difference in accuracy between the two orders, made sounds, paired",
         side=Side.BELOW,
         threshold=0.03,

@@ -1,10 +1,10 @@
-"""The claims of arXiv 2512.03058 as statements with thresholds, fixed before the stored runs.
+"""The claims of arXiv 2512.03058 as statements with thresholds.
 
 Of the paper the abstract and the released experiments were read, not the theorem texts; statements
 marked "theory" are derived in docs/certificates.md and agree with those experiments.
 """
 
-from orbitlens_papers.claim import Claim, Side
+from orbitlens_papers.claim import Claim, Kind, Protocol, Side
 
 PAPER = "arXiv 2512.03058"
 NINE = "claimed of all systems; nine in ten leaves room for runs that end before they decide"
@@ -12,6 +12,16 @@ NATS = 0.01
 SMALL = "a hundredth of a nat: less would not matter to anybody"
 SHUFFLED = "a text with its characters shuffled, in which there is nothing to learn"
 NOISE = "images of noise with random labels, of which there is nothing to learn"
+
+EXPERIMENTS = f"{PAPER}, released experiments"
+SOURCES = {
+    **dict.fromkeys(("6a", "6b"), f"{EXPERIMENTS}; the layers are ours"),
+    **dict.fromkeys(("6c", "6d"), "ours: the paper has no rotary runs of the three scenarios"),
+    **dict.fromkeys(("7a", "7b"), f"{EXPERIMENTS}; the layers are ours"),
+    "7c": EXPERIMENTS,
+    "7d": "ours: the paper has no rotary runs on images",
+}
+AVERAGING = "every head averages over all tokens it sees, against the plain model"
 
 PLAIN, NEGATIVE, POSITIVE = "the plain model", "“definite-negative”", "“definite-positive”"
 
@@ -21,7 +31,10 @@ def _worth(key: str, text: str, one: str, other: str) -> Claim:
     return Claim(
         key=key,
         text=f"{text}.",
-        source=PAPER,
+        source=SOURCES[key],
+        protocol=Protocol.SCALED if "diagonal" in other else Protocol.PROXY,
+        kind=Kind.EXPERIMENT,
+        positive=AVERAGING,
         measured=f"held-out loss of {one} less that of {other}, nats, paired",
         side=Side.ABOVE,
         threshold=NATS,
@@ -34,7 +47,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="1a",
         text="sym(W) ≻ 0 and A = WV⁻¹ symmetric positive definite: tokens diverge.",
-        source=f"{PAPER}; theory, T2",
+        source=f"{PAPER}, abstract; proved as T2 in docs/certificates.md",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="share of random systems whose cloud grows without end",
         side=Side.ABOVE,
         threshold=0.9,
@@ -44,7 +59,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="1b",
         text="There, distances between tokens, measured by A, never shrink.",
-        source="theory, T1",
+        source="ours: theorem T1",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="largest relative fall of any pair's distance between two moments",
         side=Side.BELOW,
         threshold=1e-5,
@@ -54,7 +71,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="1c",
         text="A negative definite: all tokens converge to zero.",
-        source=f"{PAPER}; theory, T2",
+        source=f"{PAPER}, abstract; proved as T2 in docs/certificates.md",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="share of random systems whose cloud shrinks",
         side=Side.ABOVE,
         threshold=0.9,
@@ -64,7 +83,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="1d",
         text="They do so like t^(−1/2).",
-        source="theory, T2",
+        source="ours: theorem T2",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="mean of |fitted exponent + 1/2| over the last decade of time",
         side=Side.BELOW,
         threshold=0.05,
@@ -74,7 +95,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="1e",
         text="A indefinite: mixed, growing along some directions while shrinking along others.",
-        source=PAPER,
+        source=f"{PAPER}, abstract",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="share of systems whose variance, by t = 2, has grown in one direction and shrunk "
         "in another",
         side=Side.ABOVE,
@@ -85,7 +108,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="1f",
         text="Plain distances between tokens never shrink either when A is positive definite.",
-        source="a stronger reading of 1b",
+        source="ours: a stronger reading of 1b",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="share of systems in which no plain distance ever falls",
         side=Side.ABOVE,
         threshold=0.99,
@@ -95,7 +120,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="1g",
         text="A indefinite: the cloud as a whole stays between growing and shrinking for good.",
-        source="a stronger reading of 1e",
+        source="ours: a stronger reading of 1e",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="share of systems whose size has neither doubled nor halved at the end",
         side=Side.ABOVE,
         threshold=0.5,
@@ -105,7 +132,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="2a",
         text="The sign of A predicts the regime when A is symmetric.",
-        source=f"{PAPER}; theory, T2",
+        source=f"{PAPER}, abstract; proved as T2 in docs/certificates.md",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="share of definite systems whose fate is the predicted one",
         side=Side.ABOVE,
         threshold=0.9,
@@ -115,7 +144,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="2b",
         text="It still does when W and A have strong antisymmetric parts.",
-        source="the released experiments allow such parts; theory says the proof needs symmetry",
+        source="ours: the released experiments allow such parts, and the proof needs symmetry",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="share of definite systems, antisymmetric parts four times a random matrix's, "
         "whose fate is the predicted one",
         side=Side.ABOVE,
@@ -127,7 +158,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="2c",
         text="It still does under a causal mask.",
-        source="theory, T2: proved when W is symmetric",
+        source="ours: theorem T2, proved when W is symmetric",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="share of definite systems, symmetric, causal, whose fate is the predicted one",
         side=Side.ABOVE,
         threshold=0.9,
@@ -138,7 +171,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="3a",
         text="Absolute encodings added at the input do not change the regime.",
-        source=PAPER,
+        source=f"{PAPER}, abstract",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="share of definite systems with the same fate with and without them",
         side=Side.ABOVE,
         threshold=0.9,
@@ -148,7 +183,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="3b",
         text="Added at every depth they move the limit from 0 to −p_i: tokens stay apart.",
-        source="theory, section 1",
+        source="ours: theory, section 1",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="largest distance of a token from −p_i at t = 5,000, relative to the largest p",
         side=Side.BELOW,
         threshold=0.05,
@@ -158,7 +195,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="4a",
         text="Rotary encodings void the theorem on pairs: distances measured by A can shrink.",
-        source=f"{PAPER}; theory, section 2",
+        source=f"{PAPER}, abstract",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="share of systems with A positive definite in which some such distance falls",
         side=Side.ABOVE,
         threshold=0.5,
@@ -169,7 +208,9 @@ CLAIMS: tuple[Claim, ...] = (
         key="4b",
         text="How much a rotary encoding slows the growth and decay of distances is what the "
         "closure says.",
-        source="theory, T6 with rotary encodings",
+        source="ours: theorem T6 with rotary encodings",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="mean gap between simulated and predicted log-change of pair distances, over "
         "bases, contexts and both signs, relative to the change without encoding",
         side=Side.BELOW,
@@ -180,7 +221,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="4c",
         text="The longer the context, the slower both are.",
-        source=f"{PAPER}; theory, section 3",
+        source=f"{PAPER}, abstract",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="log-change in the longest context over that in the shortest, W = I",
         side=Side.BELOW,
         threshold=0.8,
@@ -190,7 +233,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="4d",
         text="So they are in the heads of trained models.",
-        source="a stronger reading of 4c",
+        source="ours: a stronger reading of 4c",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.EXPERIMENT,
         measured="share of rotary heads whose rates a context makes smaller",
         side=Side.ABOVE,
         threshold=0.9,
@@ -201,7 +246,9 @@ CLAIMS: tuple[Claim, ...] = (
         key="5a",
         text="What heads of trained models do to distances between tokens follows from their "
         "weights and the statistics of other text.",
-        source="theory, T6 and what docs/trace.md makes of it",
+        source="ours: theorem T6 and what docs/trace.md makes of it",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.EXPERIMENT,
         measured="correlation of predicted and measured log-changes over heads, each model about "
         "its own mean",
         side=Side.ABOVE,
@@ -212,7 +259,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="5b",
         text="The attention of trained layers shortens raw distances between tokens.",
-        source="a reading of the paper's motive, not a statement of it",
+        source="ours: a reading of the paper's motive, not a statement of it",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.EXPERIMENT,
         measured="share of layers whose attention makes pair distances smaller, on text",
         side=Side.ABOVE,
         threshold=0.5,

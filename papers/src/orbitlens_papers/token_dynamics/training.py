@@ -2,7 +2,8 @@
 
 Enters: a bench. Leaves: outcomes with paired differences of held-out losses. A variant and what it
 is compared with share seeds, data and order. The control is the same comparison where there is
-nothing to learn: a text with its characters shuffled, images of noise with random labels.
+nothing to learn: a text with its characters shuffled, images of noise with random labels. The
+positive control is a model that is known to lose: every head averages over all it sees.
 """
 
 import struct
@@ -29,8 +30,9 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
         "definite-positive",
         "anti",
         "guard",
+        "averaging",
     ),
-    "rotary": ("none", "anti", "guard", "diagonal"),
+    "rotary": ("none", "anti", "guard", "diagonal", "averaging"),
 }
 COMPARED: Mapping[str, tuple[str, ...]] = {  # the variants that claims speak of
     "learned": ("none", "definite-negative", "definite-positive"),
@@ -111,7 +113,9 @@ def compare(bench: Bench, *, task: str, position: str, worse: str, better: str) 
     if reason:
         return Outcome(obstacle=reason)
     own, noise = losses(bench, task), losses(bench, task, noise=True)
+    hurt = own[position].get("averaging")  # not at the scale of seconds
     outcome = Outcome(
+        positive=None if hurt is None else estimate.difference(hurt, own[position]["none"]),
         result=estimate.difference(own[position][worse], own[position][better]),
         control=estimate.difference(noise[position][worse], noise[position][better]),
         data={

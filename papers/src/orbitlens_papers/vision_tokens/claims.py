@@ -1,14 +1,13 @@
-"""The claims of arXiv 2212.11115 as statements with thresholds, fixed before the stored run.
+"""The claims of arXiv 2212.11115 as statements with thresholds.
 
 Of the paper the abstract was read. What MoTo and TokenProp compute is a reconstruction
 (`orbit/moto.py`), so that no result here can be more than one about that reconstruction: claim
 6a, which needs the paper's own, keeps the verdict from being "reproduced".
 """
 
-from orbitlens_papers.claim import Claim, Side
+from orbitlens_papers.claim import Claim, Kind, Protocol, Side
 
 PAPER = "arXiv 2212.11115"
-OURS = "a property of the reconstruction, not of the paper"
 MODEL = "two layers, width 32, 750 steps"
 ACCURACY = f"accuracy on held-out digits; {MODEL}"
 SHUFFLED = "both designs, trained on shuffled labels"
@@ -22,7 +21,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="1a",
         text="MoTo, as reconstructed, commutes with permutations of tokens.",
-        source=OURS,
+        source="ours: a property of the reconstruction, not of the paper",
+        protocol=Protocol.RECONSTRUCTION,
+        kind=Kind.THEORY,
         measured="largest relative difference between MoTo of permuted tokens and permuted MoTo, "
         "all maps drawn, both forms, float64",
         side=Side.BELOW,
@@ -35,6 +36,8 @@ CLAIMS: tuple[Claim, ...] = (
         key="1b",
         text="It lets tokens know of each other before any attention.",
         source=f"{PAPER}, abstract: inter-token modelling through normalisation",
+        protocol=Protocol.RECONSTRUCTION,
+        kind=Kind.THEORY,
         measured="how far every other token moves at least when one is replaced, relative to the "
         "length of tokens, all maps drawn, float64",
         side=Side.ABOVE,
@@ -46,7 +49,10 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="1c",
         text="In its residual form it is no change at all when training starts.",
-        source=f"{PAPER}, abstract: plug and play; {OURS}",
+        source=f"{PAPER}, abstract: plug and play; a property of the reconstruction, not of "
+        "the paper",
+        protocol=Protocol.RECONSTRUCTION,
+        kind=Kind.THEORY,
         measured="largest change of untrained answers (logits), same seed, float64",
         side=Side.BELOW,
         threshold=1e-12,
@@ -57,7 +63,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="1d",
         text="Without position encoding a model with it is blind to the order of patches.",
-        source=f"symmetry: every part commutes with permutations; {OURS}",
+        source="ours: every part of the reconstruction commutes with permutations",
+        protocol=Protocol.RECONSTRUCTION,
+        kind=Kind.THEORY,
         measured="largest change of answers (logits) when an image's patches change places, MoTo's "
         "maps drawn, float64",
         side=Side.BELOW,
@@ -70,6 +78,8 @@ CLAIMS: tuple[Claim, ...] = (
         key="2a",
         text="Both designs together add few parameters.",
         source=f"{PAPER}, abstract: negligible overhead",
+        protocol=Protocol.RECONSTRUCTION,
+        kind=Kind.EXPERIMENT,
         measured=f"parameters added by the reconstruction, as a share; {MODEL}",
         side=Side.BELOW,
         threshold=0.15,
@@ -81,6 +91,8 @@ CLAIMS: tuple[Claim, ...] = (
         key="2b",
         text="They cost little time.",
         source=f"{PAPER}, abstract: negligible overhead",
+        protocol=Protocol.RECONSTRUCTION,
+        kind=Kind.EXPERIMENT,
         measured="processor time of a step, forward and backward, with both over that without",
         side=Side.BELOW,
         threshold=1.3,
@@ -92,6 +104,8 @@ CLAIMS: tuple[Claim, ...] = (
         key="2c",
         text="At the paper's scale the parameters of MoTo, as reconstructed, are negligible.",
         source=f"{PAPER}, abstract; sizes of DeiT-S as generally known",
+        protocol=Protocol.RECONSTRUCTION,
+        kind=Kind.EXPERIMENT,
         measured="parameters of MoTo, as reconstructed, over those of a model of DeiT-S's size",
         side=Side.BELOW,
         threshold=0.01,
@@ -105,6 +119,8 @@ CLAIMS: tuple[Claim, ...] = (
             text=f"MoTo and TokenProp, as reconstructed, make a small model more accurate at {n} "
             "labels.",
             source=f"{PAPER}, abstract: improved performance",
+            protocol=Protocol.RECONSTRUCTION,
+            kind=Kind.EXPERIMENT,
             measured=f"{ACCURACY}, with both less without, pairs",
             side=Side.ABOVE,
             threshold=0.0,
@@ -117,6 +133,8 @@ CLAIMS: tuple[Claim, ...] = (
         key="3d",
         text="MoTo alone, as reconstructed, does.",
         source=f"{PAPER}, abstract: both designs",
+        protocol=Protocol.RECONSTRUCTION,
+        kind=Kind.EXPERIMENT,
         measured=f"{ACCURACY}, 400 labels, with MoTo less without, pairs",
         side=Side.ABOVE,
         threshold=0.0,
@@ -128,6 +146,8 @@ CLAIMS: tuple[Claim, ...] = (
         key="3e",
         text="TokenProp alone, as reconstructed, does.",
         source=f"{PAPER}, abstract: both designs",
+        protocol=Protocol.RECONSTRUCTION,
+        kind=Kind.EXPERIMENT,
         measured=f"{ACCURACY}, 400 labels, with TokenProp less without, pairs",
         side=Side.ABOVE,
         threshold=0.0,
@@ -138,7 +158,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="3f",
         text="A layout that looks at the image is better than a random one.",
-        source="what MoTo's gain would rest on",
+        source="ours: what MoTo's gain would rest on",
+        protocol=Protocol.RECONSTRUCTION,
+        kind=Kind.EXPERIMENT,
         measured=f"{ACCURACY}, 400 labels, MoTo less MoTo with a layout drawn for each place, "
         "pairs",
         side=Side.ABOVE,
@@ -150,7 +172,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="3g",
         text="Modulated tokens are better than tokens that are only normalised over the image.",
-        source="what modulation adds to normalisation",
+        source="ours: what modulation adds to normalisation",
+        protocol=Protocol.RECONSTRUCTION,
+        kind=Kind.EXPERIMENT,
         measured=f"{ACCURACY}, 400 labels, the replacing form of MoTo less normalisation, pairs",
         side=Side.ABOVE,
         threshold=0.0,
@@ -161,7 +185,10 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="3h",
         text="Nothing is learned from shuffled labels.",
-        source="a check of the measurement",
+        source="ours: a check of the measurement",
+        protocol=Protocol.RECONSTRUCTION,
+        kind=Kind.EXPERIMENT,
+        bounds=(0.0, 1.0),
         measured=f"{ACCURACY}, both designs, 400 labels that were shuffled",
         side=Side.BELOW,
         threshold=0.15,
@@ -173,7 +200,10 @@ CLAIMS: tuple[Claim, ...] = (
         key="4a",
         text="TokenProp, as reconstructed, keeps more of the pixels in tokens narrower than their "
         "patch.",
-        source=f"{PAPER}: the information in tokens; {OURS}",
+        source=f"{PAPER}, abstract: the information in tokens; a property of the "
+        "reconstruction, not of the paper",
+        protocol=Protocol.RECONSTRUCTION,
+        kind=Kind.EXPERIMENT,
         measured="held-out R² of patches of 49 pixels read linearly off tokens of width 16, with "
         "TokenProp less without, pairs; 400 labels, 750 steps",
         side=Side.ABOVE,
@@ -186,6 +216,8 @@ CLAIMS: tuple[Claim, ...] = (
         key="4b",
         text="It costs no accuracy.",
         source=f"{PAPER}, abstract",
+        protocol=Protocol.RECONSTRUCTION,
+        kind=Kind.EXPERIMENT,
         measured=f"{ACCURACY}, 400 labels, with TokenProp less without, pairs",
         side=Side.ABOVE,
         threshold=-0.01,
@@ -196,7 +228,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="4c",
         text="Tokens as wide as their patch keep all of it, whatever they are trained for.",
-        source="linear algebra: a drawn square map can be inverted; the boundary of 4a",
+        source="ours: a drawn square map can be inverted; the boundary of 4a",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.THEORY,
         measured="largest 1 − R² of patches of 49 pixels read off tokens of width 49, float64",
         side=Side.BELOW,
         threshold=1e-9,
@@ -207,7 +241,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="5a",
         text="A convolution in front of the patches makes the model more accurate.",
-        source="generally known (arXiv 2106.14881); a check that tokenizers matter here",
+        source="ours: generally known (arXiv 2106.14881); a check that tokenizers matter here",
+        protocol=Protocol.SCALED,
+        kind=Kind.EXPERIMENT,
         measured=f"{ACCURACY}, 400 labels, with a 3 × 3 convolution less without, pairs",
         side=Side.ABOVE,
         threshold=0.0,
@@ -219,6 +255,8 @@ CLAIMS: tuple[Claim, ...] = (
         key="6a",
         text="MoTo and TokenProp as the paper defines them improve transformers on ImageNet.",
         source=f"{PAPER}, abstract",
+        protocol=Protocol.AS_STATED,
+        kind=Kind.EXPERIMENT,
         measured="accuracy on ImageNet with the paper's own designs less without",
         side=Side.ABOVE,
         threshold=0.0,
