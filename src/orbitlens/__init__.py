@@ -5,13 +5,16 @@ import orbitlens as ol
 model = ol.load("path, .gguf file, hub name or zoo name")  # or a live torch module
 ol.scan(model)                  ol.trace(model, "some text")   ol.audit(model, "some text")
 ol.simulate(model.head(3, 7))   ol.explain(model, "some text") ol.report(model, "some text")
-ol.positions(model, "some text")
+ol.positions(model, "some text") ol.cut(model, "some text")
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from orbitlens.cutting.api import cut
+    from orbitlens.cutting.cut_result import Cut
+    from orbitlens.cutting.options import CutOptions
     from orbitlens.encodings.api import positions
     from orbitlens.encodings.options import PositionsOptions
     from orbitlens.encodings.positions_result import Positions
@@ -52,6 +55,8 @@ _HOMES = {
     "AuditError": "errors",
     "AuditOptions": "order.options",
     "CheckpointError": "errors",
+    "Cut": "cutting.cut_result",
+    "CutOptions": "cutting.options",
     "ExplainOptions": "explaining.api",
     "Explanation": "explaining.explanation",
     "InputError": "errors",
@@ -73,6 +78,7 @@ _HOMES = {
     "assert_equivariant": "order.defect",
     "assert_invariant": "order.defect",
     "audit": "order.api",
+    "cut": "cutting.api",
     "explain": "explaining.api",
     "load": "running.model",
     "positions": "encodings.api",
@@ -87,6 +93,8 @@ __all__ = [
     "AuditError",
     "AuditOptions",
     "CheckpointError",
+    "Cut",
+    "CutOptions",
     "ExplainOptions",
     "Explanation",
     "InputError",
@@ -108,6 +116,7 @@ __all__ = [
     "assert_equivariant",
     "assert_invariant",
     "audit",
+    "cut",
     "explain",
     "load",
     "positions",

@@ -14,6 +14,7 @@ import typer
 
 from orbitlens.cli import (
     audit,
+    cut,
     demo,
     explain,
     families,
@@ -48,6 +49,7 @@ _COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "trace": (trace.command, "What layers do to tokens of a text, beside what was predicted."),
     "audit": (audit.command, "Whether predictions depend on the order of tokens, and why."),
     "positions": (positions.command, "Whether a model is rotated as it was trained; repair it."),
+    "cut": (cut.command, "What a model loses without heads, blocks and layers; cut them."),
     "explain": (explain.command, "Which tokens a prediction of an encoder is due to."),
     "report": (report.command, "All of this about one or more models, as one HTML page."),
     "simulate": (flow.simulate, "The flow of tokens under attention, beside what theory says."),
