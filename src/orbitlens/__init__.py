@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from orbitlens.explaining.explanation import Explanation
     from orbitlens.flows.setup import SimulateOptions
     from orbitlens.flows.simulation import Simulation, simulate
+    from orbitlens.forecasting.api import forecast
+    from orbitlens.forecasting.blueprint import Blueprint
+    from orbitlens.forecasting.forecast_result import ArchitectureForecast
     from orbitlens.order.api import audit
     from orbitlens.order.audit_result import Audit
     from orbitlens.order.defect import assert_equivariant, assert_invariant
@@ -51,9 +54,11 @@ __version__ = "0.1.0"
 # Where each public name lives. Names are imported when first used: torch takes over a second to
 # load, and `orbitlens --help` must not wait for it.
 _HOMES = {
+    "ArchitectureForecast": "forecasting.forecast_result",
     "Audit": "order.audit_result",
     "AuditError": "errors",
     "AuditOptions": "order.options",
+    "Blueprint": "forecasting.blueprint",
     "CheckpointError": "errors",
     "Cut": "cutting.cut_result",
     "CutOptions": "cutting.options",
@@ -80,6 +85,7 @@ _HOMES = {
     "audit": "order.api",
     "cut": "cutting.api",
     "explain": "explaining.api",
+    "forecast": "forecasting.api",
     "load": "running.model",
     "positions": "encodings.api",
     "report": "reporting.api",
@@ -89,9 +95,11 @@ _HOMES = {
 }
 
 __all__ = [
+    "ArchitectureForecast",
     "Audit",
     "AuditError",
     "AuditOptions",
+    "Blueprint",
     "CheckpointError",
     "Cut",
     "CutOptions",
@@ -118,6 +126,7 @@ __all__ = [
     "audit",
     "cut",
     "explain",
+    "forecast",
     "load",
     "positions",
     "report",

@@ -22,8 +22,8 @@ def cut_view(result: Cut, console: Console) -> Iterator[RenderableType]:
     yield Text("")
     yield _layers(result)
     yield Text(
-        f"loss more than the whole model's ({result.loss_kind.value}); dim: nothing that shows. Right: "
-        "scores that know no loss, low for layers to cut",
+        f"loss more than the whole model's ({result.loss_kind.value}); dim: nothing that shows. "
+        "Right: scores that know no loss, low for layers to cut",
         style="dim",
     )
     if result.of_kind(PartKind.HEAD):
