@@ -1,4 +1,4 @@
-"""Forecasts of untrained stacks against stacks that are built and run: the table of docs/forecast.md.
+"""Forecasts of untrained stacks against stacks that are built: the table of docs/forecast.md.
 
     python benchmarks/forecast.py [--out docs/forecast-stacks.json] [--models 8]
 

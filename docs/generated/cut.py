@@ -80,7 +80,10 @@ def heads() -> str:
             [
                 row["model"],
                 str(len(losses)),
-                *(f"{statistics.median(part):+.4f} ({len(part)})" if part else "– (0)" for part in (gather, spread)),
+                *(
+                    f"{statistics.median(part):+.4f} ({len(part)})" if part else "– (0)"
+                    for part in (gather, spread)
+                ),
                 f"{_rank_correlation(changes, losses):+.2f}",
                 f"{_rank_correlation([abs(change) for change in changes], losses):+.2f}",
             ]
