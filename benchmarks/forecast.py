@@ -117,10 +117,9 @@ def main():
         options.out.write_text(json.dumps(done, indent=None, separators=(",", ":")) + "\n")
     errors = [each["error"] for each in done]
     factors = [abs(math.log2(a / b)) for a, b in (each["gradient"] for each in done)]
-    print(f"{len(done)} stacks: C within 0.05 in every layer of {sum(e <= 0.05 for e in errors)}, ")
-    print(
-        f"largest {max(errors):.3f}; gradients within a factor of 2 in {sum(f <= 1 for f in factors)}"
-    )
+    near, even = sum(e <= 0.05 for e in errors), sum(f <= 1 for f in factors)
+    print(f"{len(done)} stacks: C within 0.05 in every layer of {near}, largest {max(errors):.3f}")
+    print(f"gradients within a factor of 2 in {even}")
 
 
 if __name__ == "__main__":

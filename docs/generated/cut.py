@@ -32,7 +32,7 @@ def _regrets(rows: list[dict[str, Any]], method: str) -> list[float]:
 
 
 def regret() -> str:
-    """Return median and mean regret of every method, on the models at hand and in the frozen run."""
+    """Return median and mean regret of every method, at hand and in the frozen run."""
     rows = _stored()
     groups = [[row for row in rows if row["frozen"] is frozen] for frozen in (False, True)]
     lines = []

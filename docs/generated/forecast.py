@@ -45,12 +45,13 @@ def _cells(rows: list[dict[str, Any]]) -> list[str]:
     errors = [row["error"] for row in rows]
     near = sum(error <= NEAR for error in errors)
     factors = [abs(math.log2(told / built)) for told, built in (row["gradient"] for row in rows)]
+    even = sum(factor <= 1 for factor in factors)
     return [
         str(len(rows)),
         f"{near} ({near / len(rows):.0%})",
         f"{statistics.median(errors):.3f}",
         f"{max(errors):.3f}",
-        f"{sum(factor <= 1 for factor in factors)} ({sum(factor <= 1 for factor in factors) / len(rows):.0%})",
+        f"{even} ({even / len(rows):.0%})",
     ]
 
 
