@@ -5,13 +5,17 @@ import orbitlens as ol
 model = ol.load("path, .gguf file, hub name or zoo name")  # or a live torch module
 ol.scan(model)                  ol.trace(model, "some text")   ol.audit(model, "some text")
 ol.simulate(model.head(3, 7))   ol.explain(model, "some text") ol.report(model, "some text")
-ol.positions(model, "some text") ol.explore(model)
+ol.positions(model, "some text") ol.cut(model, "some text")   ol.explore(model)
+ol.forecast(config)
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from orbitlens.cutting.api import cut
+    from orbitlens.cutting.cut_result import Cut
+    from orbitlens.cutting.options import CutOptions
     from orbitlens.encodings.api import positions
     from orbitlens.encodings.options import PositionsOptions, ReachOptions
     from orbitlens.encodings.positions_result import Positions
@@ -29,6 +33,9 @@ if TYPE_CHECKING:
     from orbitlens.exploring.api import Explorer, explore
     from orbitlens.flows.setup import SimulateOptions
     from orbitlens.flows.simulation import Simulation, simulate
+    from orbitlens.forecasting.api import forecast
+    from orbitlens.forecasting.blueprint import Blueprint
+    from orbitlens.forecasting.forecast_result import ArchitectureForecast
     from orbitlens.order.api import audit
     from orbitlens.order.audit_result import Audit
     from orbitlens.order.defect import assert_equivariant, assert_invariant
@@ -52,10 +59,14 @@ __version__ = "0.1.0"
 # Where each public name lives. Names are imported when first used: torch takes over a second to
 # load, and `orbitlens --help` must not wait for it.
 _HOMES = {
+    "ArchitectureForecast": "forecasting.forecast_result",
     "Audit": "order.audit_result",
     "AuditError": "errors",
     "AuditOptions": "order.options",
+    "Blueprint": "forecasting.blueprint",
     "CheckpointError": "errors",
+    "Cut": "cutting.cut_result",
+    "CutOptions": "cutting.options",
     "ExplainOptions": "explaining.api",
     "Explanation": "explaining.explanation",
     "Explorer": "exploring.api",
@@ -81,8 +92,10 @@ _HOMES = {
     "assert_equivariant": "order.defect",
     "assert_invariant": "order.defect",
     "audit": "order.api",
+    "cut": "cutting.api",
     "explain": "explaining.api",
     "explore": "exploring.api",
+    "forecast": "forecasting.api",
     "load": "running.model",
     "positions": "encodings.api",
     "report": "reporting.api",
@@ -93,10 +106,14 @@ _HOMES = {
 }
 
 __all__ = [
+    "ArchitectureForecast",
     "Audit",
     "AuditError",
     "AuditOptions",
+    "Blueprint",
     "CheckpointError",
+    "Cut",
+    "CutOptions",
     "ExplainOptions",
     "Explanation",
     "Explorer",
@@ -122,8 +139,10 @@ __all__ = [
     "assert_equivariant",
     "assert_invariant",
     "audit",
+    "cut",
     "explain",
     "explore",
+    "forecast",
     "load",
     "positions",
     "report",

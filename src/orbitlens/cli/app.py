@@ -14,11 +14,13 @@ import typer
 
 from orbitlens.cli import (
     audit,
+    cut,
     demo,
     explain,
     explore,
     families,
     flow,
+    forecast,
     lab,
     positions,
     report,
@@ -50,6 +52,8 @@ _COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "trace": (trace.command, "What layers do to tokens of a text, beside what was predicted."),
     "audit": (audit.command, "Whether predictions depend on the order of tokens, and why."),
     "positions": (positions.command, "Whether a model is rotated as it was trained; repair it."),
+    "cut": (cut.command, "What a model loses without heads, blocks and layers; cut them."),
+    "forecast": (forecast.command, "What untrained layers of an architecture do to tokens."),
     "explain": (explain.command, "Which tokens a prediction of an encoder is due to."),
     "report": (report.command, "All of this about one or more models, as one HTML page."),
     "explore": (explore.command, "Drag tokens, cut parts, reorder a sentence: a page to play on."),

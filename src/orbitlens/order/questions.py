@@ -34,7 +34,7 @@ def subject_for(model: Model, module: Any, samples: Samples) -> Subject:  # noqa
     others = companion(module.config) if companion is not None else {}
     if feed.kind is Kind.IMAGE:
         return make_subject(module, companion=others)
-    _refuse_senseless(model.name, kind)
+    refuse_senseless(model.name, kind)
     real = [k for k in range(samples.items.shape[1]) if k not in samples.pinned]
     if len(real) < 3:
         raise InputError(
@@ -45,7 +45,7 @@ def subject_for(model: Model, module: Any, samples: Samples) -> Subject:  # noqa
     if feed.kind is Kind.ENCODER and kind.endswith(MASK_FILLERS):
         places = sorted({real[len(real) * quarter // 4] for quarter in QUARTERS})
         question = replace(
-            question, asked=Asked.MASKED, places=tuple(places), mask_id=_mask_of(model)
+            question, asked=Asked.MASKED, places=tuple(places), mask_id=mask_of(model)
         )
     elif feed.kind is Kind.ENCODER and not kind.endswith(HEADS):
         question = replace(question, asked=Asked.POOLED)
@@ -55,7 +55,12 @@ def subject_for(model: Model, module: Any, samples: Samples) -> Subject:  # noqa
     return make_subject(module, question, companion=others)
 
 
-def _refuse_senseless(name: str, kind: str) -> None:
+def refuse_senseless(name: str, kind: str) -> None:
+    """Refuse a model by its class, where it makes no prediction that could be compared.
+
+    Raises:
+        InputError: with what to give instead.
+    """
     if kind == "ElectraForPreTraining":
         raise InputError(
             f"{name}: not asked: an ELECTRA discriminator tells replaced tokens from real ones and "
@@ -68,7 +73,12 @@ def _refuse_senseless(name: str, kind: str) -> None:
         )
 
 
-def _mask_of(model: Model) -> int:
+def mask_of(model: Model) -> int:
+    """Return the token that hides a word.
+
+    Raises:
+        InputError: none is known.
+    """
     mask = special_tokens_of(model).mask
     if mask is None:
         raise InputError(

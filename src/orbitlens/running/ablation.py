@@ -7,10 +7,11 @@ they are. Weights are not touched.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from jaxtyping import Float
 from torch import Tensor
 
 from orbitlens.errors import InputError
@@ -71,9 +72,15 @@ def _cutting(heads_by_call: list[tuple[int, ...]], n_heads: int) -> Hook:
     turn = itertools.cycle(heads_by_call)
 
     def hook(module: object, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        mixed, *rest = args
-        by_head = mixed.clone().unflatten(-1, (n_heads, -1))
-        by_head[..., list(next(turn)), :] = 0
-        return (by_head.flatten(-2), *rest)
+        return (zeroed_heads(args[0], next(turn), n_heads), *args[1:])
 
     return hook
+
+
+def zeroed_heads(
+    mixed: Float[Tensor, "*batch heads_width"], heads: Sequence[int], n_heads: int
+) -> Float[Tensor, "*batch heads_width"]:
+    """Return heads that lie side by side, with some of them set to zero."""
+    by_head = mixed.clone().unflatten(-1, (n_heads, -1))
+    by_head[..., list(heads), :] = 0
+    return by_head.flatten(-2)

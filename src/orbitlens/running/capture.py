@@ -70,7 +70,7 @@ def layer_modules(model: Any, checkpoint: Checkpoint, stack: Stack) -> list[Laye
     layers = []
     for tensors in stack.tensors:
         output = _module_name(tensors["o"], names, hooks)
-        block = _block_name(output, hooks)
+        block = block_name(output, hooks)
         norm = tensors.get("output_norm")
         post = hooks.post_norms if is_post_norm(stack) else None
         layers.append(
@@ -102,7 +102,7 @@ def _module_name(tensor: str, names: set[str], hooks: Hooks) -> str:
     )
 
 
-def _block_name(output: str, hooks: Hooks) -> str:
+def block_name(output: str, hooks: Hooks) -> str:
     """Return the layer that holds the output map: all up to its number."""
     greedy = "*?" if hooks.first_number else "*"
     match = re.match(rf"(.{greedy}\.\d+)\.", "." + output)

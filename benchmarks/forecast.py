@@ -1,0 +1,126 @@
+"""Forecasts of untrained stacks against stacks that are built: the table of docs/forecast.md.
+
+    python benchmarks/forecast.py [--out docs/forecast-stacks.json] [--models 8]
+
+At least a hundred stacks: pre-, post- and peri-norm, 4 to 64 layers, five first weights, four
+encodings, gated and plain MLPs, drawn by a seed. Of each, several models are built, since the mean
+cosine of a single one of this width strays by some hundredths; forecasts are means of as many
+draws. Rows are written as they come, and a stack that is in the file is left alone.
+"""
+
+import argparse
+import itertools
+import json
+import math
+import random
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from orbitlens.forecasting.api import forecast
+from orbitlens.forecasting.blueprint import Blueprint
+from orbitlens.orbit import OrbitForCausalLM
+from orbitlens.orbit.config import OrbitConfig
+
+NORMS, INITS = ("pre", "post", "peri"), (0.01, 0.02, 0.05, 0.1, 0.2)
+LAYERS = (4, 8, 16, 32, 64)
+POSITIONS, ACTIVATIONS = ("none", "learned", "rotary", "alibi"), ("gelu", "swiglu")
+N_STACKS = 105
+
+
+def stacks():
+    """Return the stacks: every norm with every first weight, seven times, other switches drawn."""
+    rng = random.Random(0)
+    for norm, init, _ in itertools.product(NORMS, INITS, range(N_STACKS // 15)):
+        yield Blueprint(
+            layers=rng.choice(LAYERS),
+            width=128,
+            heads=rng.choice((2, 4, 8)),
+            norm=norm,
+            init=init,
+            position=rng.choice(POSITIONS),
+            activation=rng.choice(ACTIVATIONS),
+            mask=rng.choice(("causal", "causal", "full")),
+            context=32,
+            vocabulary=500,
+        )
+
+
+def built(plan, seed):
+    """Return C by depth and the ratio of gradients of one model."""
+    torch.manual_seed(seed)
+    config = OrbitConfig(
+        vocab_size=plan.vocabulary,
+        hidden_size=plan.width,
+        num_hidden_layers=plan.layers,
+        num_attention_heads=plan.heads,
+        intermediate_size=plan.d_inner,
+        initializer_range=plan.init,
+        norm=plan.norm,
+        norm_kind="rms",
+        position=plan.position,
+        mask=plan.mask,
+        activation=plan.activation,
+        max_position_embeddings=plan.context,
+    )
+    model, states = OrbitForCausalLM(config).model.double(), []
+    for block in model.layers:
+        block.register_forward_pre_hook(lambda module, args: states.append(args[0]))
+    model.layers[-1].register_forward_hook(lambda module, args, out: states.append(out[0]))
+    out = model(input_ids=torch.randint(plan.vocabulary, (1, plan.context))).last_hidden_state
+    for state in states:
+        state.retain_grad()
+    (out * torch.randn_like(out)).sum().backward()
+    ratio = float(states[0].grad.norm() / states[-1].grad.norm())
+    return [mean_cosine(state.detach()) for state in states], ratio
+
+
+def mean_cosine(x):
+    y = functional.normalize(x, dim=-1)
+    n = y.shape[1]
+    return float(((y @ y.mT).sum(dim=(1, 2)) - n).mean() / (n * (n - 1)))
+
+
+def row(plan, n_models):
+    started = time.process_time()
+    runs = [forecast(plan, seed=seed) for seed in range(n_models)]
+    cost = (time.process_time() - started) / n_models
+    courses, ratios = zip(*(built(plan, seed) for seed in range(n_models)), strict=True)
+    found = np.mean([[each.cosine for each in run.depths] for run in runs], axis=0)
+    truth = np.mean(courses, axis=0)
+    told = np.mean([math.log(run.depths[0].gradient) for run in runs])
+    return {
+        "plan": {key: value for key, value in asdict(plan).items() if value is not None},
+        "error": float(np.abs(found - truth).max()),
+        "spread": float(np.std(courses, axis=0).max() / math.sqrt(n_models)),
+        "last": [float(found[-1]), float(truth[-1])],
+        "gradient": [math.exp(told), math.exp(float(np.mean(np.log(ratios))))],
+        "milliseconds": 1000 * cost,
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--models", type=int, default=8)
+    parser.add_argument("--out", type=Path, default=Path("docs/forecast-stacks.json"))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    done = json.loads(options.out.read_text()) if options.out.exists() else []
+    for number, plan in enumerate(stacks()):
+        if number < len(done):
+            continue
+        done.append(row(plan, options.models))
+        options.out.write_text(json.dumps(done, indent=None, separators=(",", ":")) + "\n")
+    errors = [each["error"] for each in done]
+    factors = [abs(math.log2(a / b)) for a, b in (each["gradient"] for each in done)]
+    near, even = sum(e <= 0.05 for e in errors), sum(f <= 1 for f in factors)
+    print(f"{len(done)} stacks: C within 0.05 in every layer of {near}, largest {max(errors):.3f}")
+    print(f"gradients within a factor of 2 in {even}")
+
+
+if __name__ == "__main__":
+    main()

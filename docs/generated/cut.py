@@ -1,0 +1,98 @@
+"""Tables of docs/cut.md, from the stored run of benchmarks/cut.py."""
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+from generated.tables import table
+
+STORED = Path(__file__).resolve().parents[1] / "cut-regret.json"
+METHODS = {
+    "random": ("nothing", "0"),
+    "magnitude": ("weights", "0"),
+    "size by weights": ("weights", "0"),
+    "block influence": ("one pass", "1"),
+    "update size": ("one pass", "1"),
+    "gathering": ("one pass", "1"),
+    "sampled loss": ("loss on few contexts", "1"),
+    "loss of each": ("loss", "(L + 1) / 2"),
+    "greedy": ("loss, one after the other", "more"),
+}
+LEAST_CHANGE = 0.01  # of ln(1 − C): heads that clearly gather or spread
+
+
+def _stored() -> list[dict[str, Any]]:
+    stored: list[dict[str, Any]] = json.loads(STORED.read_text(encoding="utf-8"))
+    return stored
+
+
+def _regrets(rows: list[dict[str, Any]], method: str) -> list[float]:
+    return [budget["regret"][method] for row in rows for budget in row["budgets"]]
+
+
+def regret() -> str:
+    """Return median and mean regret of every method, at hand and in the frozen run."""
+    rows = _stored()
+    groups = [[row for row in rows if row["frozen"] is frozen] for frozen in (False, True)]
+    lines = []
+    for method, (knows, passes) in METHODS.items():
+        cells = [method, knows, passes]
+        for group in groups:
+            values = _regrets(group, method)
+            cells += [f"{statistics.median(values):.3f}", f"{statistics.fmean(values):.3f}"]
+        lines.append(cells)
+    counts = [f"{len(group)} models, {len(_regrets(group, 'random'))} cuts" for group in groups]
+    names = ["at hand: median", "mean", "frozen: median", "mean"]
+    head = f"At hand: {counts[0]}. Frozen: {counts[1]}.\n\n"
+    return head + table(("Method", "knows", "passes over the text", *names), lines)
+
+
+def by_model() -> str:
+    """Return for every cut the best loss found, and what three methods lose beside it."""
+    methods = ("random", "size by weights", "block influence", "sampled loss", "greedy")
+    lines = []
+    for row in _stored():
+        for budget in row["budgets"]:
+            lost = [f"{budget['regret'][method]:.3f}" for method in methods]
+            lines.append(
+                [
+                    row["model"] + (" (frozen)" if row["frozen"] else ""),
+                    f"{budget['cut']} of {row['layers']}",
+                    f"{row['whole']:.2f}",
+                    f"{budget['best']:.2f}",
+                    *lost,
+                ]
+            )
+    return table(("Model", "cut", "whole", "best found", *methods), lines)
+
+
+def heads() -> str:
+    """Return whether heads that gather directions matter more, model by model."""
+    lines = []
+    for row in _stored():
+        if not row["heads"]:
+            continue
+        changes, losses = zip(*row["heads"], strict=True)
+        gather = [b for a, b in row["heads"] if a < -LEAST_CHANGE]
+        spread = [b for a, b in row["heads"] if a > LEAST_CHANGE]
+        lines.append(
+            [
+                row["model"],
+                str(len(losses)),
+                *(
+                    f"{statistics.median(part):+.4f} ({len(part)})" if part else "– (0)"
+                    for part in (gather, spread)
+                ),
+                f"{_rank_correlation(changes, losses):+.2f}",
+                f"{_rank_correlation([abs(change) for change in changes], losses):+.2f}",
+            ]
+        )
+    names = ("median loss without a head that gathers", "that spreads", "ρ with ΔS", "ρ with |ΔS|")
+    return table(("Model", "heads", *names), lines)
+
+
+def _rank_correlation(a: Any, b: Any) -> float:  # noqa: ANN401 - sequences of numbers
+    from scipy.stats import spearmanr
+
+    return float(spearmanr(a, b)[0])

@@ -1,0 +1,1 @@
+"""`forecast`: what an untrained architecture does to tokens, without making its weights."""
