@@ -25,7 +25,7 @@ from scipy.stats import spearmanr
 from orbitlens.checkpoint.zoo import zoo_names
 from orbitlens.cutting.loss import loss_kind, tasks
 from orbitlens.cutting.measuring import Exam, greedy, loss_without, without_each
-from orbitlens.cutting.parts import PartKind, Trunk, parts_of
+from orbitlens.cutting.parts import Trunk, parts_of
 from orbitlens.cutting.rankings import (
     LayerRanking,
     random_ranking,
@@ -33,6 +33,7 @@ from orbitlens.cutting.rankings import (
     token_rankings,
     weight_rankings,
 )
+from orbitlens.running.removal import PartKind
 from orbitlens.running.model import load
 from orbitlens.tracing.api import trace
 from orbitlens.tracing.options import TraceOptions

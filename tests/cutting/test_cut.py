@@ -12,7 +12,7 @@ import orbitlens as ol
 from orbitlens.cutting.loss import LossKind, Task, loss_kind, losses, tasks
 from orbitlens.cutting.measuring import Exam, greedy, loss_without, without_each
 from orbitlens.cutting.options import part_kinds
-from orbitlens.cutting.parts import Part, PartKind, Trunk, parts_of
+from orbitlens.cutting.parts import Trunk, parts_of
 from orbitlens.cutting.rankings import (
     LayerRanking,
     sampled_ranking,
@@ -21,6 +21,7 @@ from orbitlens.cutting.rankings import (
 )
 from orbitlens.cutting.recipes import mergekit_slices
 from orbitlens.errors import InputError
+from orbitlens.running.removal import Part, PartKind
 from small_llama import refused, run
 from tiny_live import tiny_filler, tiny_llama
 

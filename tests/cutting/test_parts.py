@@ -7,8 +7,9 @@ import torch
 import transformers
 
 import orbitlens as ol
-from orbitlens.cutting.parts import Part, PartKind, Trunk, parts_of
+from orbitlens.cutting.parts import Trunk, parts_of
 from orbitlens.errors import InputError
+from orbitlens.running.removal import Part, PartKind
 
 SIZES = {"hidden_size": 24, "num_attention_heads": 4, "num_hidden_layers": 3, "vocab_size": 40}
 LLAMA = {**SIZES, "num_key_value_heads": 2, "intermediate_size": 32, "max_position_embeddings": 64}

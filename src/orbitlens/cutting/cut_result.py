@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from orbitlens.cutting.loss import LossKind
 from orbitlens.cutting.measuring import PartLoss
-from orbitlens.cutting.parts import PartKind
+from orbitlens.cutting.parts import KINDS
 from orbitlens.cutting.rankings import LayerRanking
 from orbitlens.results.base import Result
 from orbitlens.results.html import HtmlTable
 from orbitlens.results.tidy import data_frame
+from orbitlens.running.removal import PartKind
 from orbitlens.running.info import Cost, ModelInfo
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class Cut(Result):
     def _tables(self) -> Sequence[HtmlTable]:
         columns = ["part", "loss", "difference", "standard error"]
         tables = []
-        for kind in PartKind:
+        for kind in KINDS:
             rows = [
                 [str(row.part), row.loss, row.difference, row.deviation]
                 for row in self.of_kind(kind)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 
 from orbitlens.cutting.loss import LossKind, PerContext, Task, losses
-from orbitlens.cutting.parts import Part, PartKind, Trunk
+from orbitlens.cutting.parts import Trunk
+from orbitlens.running.removal import Part, PartKind
 
 Progress = Callable[[int, int | None], None]
 SURE = 3.0  # standard errors by which a layer is clearly no candidate

@@ -2,15 +2,16 @@
 
 from dataclasses import dataclass
 
-from orbitlens.cutting.parts import PartKind
+from orbitlens.cutting.parts import KINDS
 from orbitlens.errors import InputError
+from orbitlens.running.removal import PartKind
 
 
 @dataclass(frozen=True, kw_only=True)
 class CutOptions:
     """What is taken out, and on how much text it is measured."""
 
-    kinds: tuple[PartKind, ...] = (PartKind.LAYER, PartKind.ATTENTION, PartKind.MLP, PartKind.HEAD)
+    kinds: tuple[PartKind, ...] = KINDS
     context: int | None = None  # tokens of a context
     max_tokens: int = 2048
     batch: int = 4  # contexts run at once
@@ -29,7 +30,7 @@ def part_kinds(text: str) -> tuple[PartKind, ...]:
     (<PartKind.LAYER: 'layer'>, <PartKind.HEAD: 'head'>)
     """
     names = [name.strip() for name in text.split(",")]
-    known = [kind.value for kind in PartKind]
+    known = [kind.value for kind in KINDS]
     for name in names:
         if name not in known:
             raise InputError(f"{name!r} is no kind of part; expected some of {', '.join(known)}.")

@@ -25,11 +25,12 @@ from torch import Tensor
 from orbitlens.checkpoint.opened import Checkpoint
 from orbitlens.cutting.loss import Task
 from orbitlens.cutting.measuring import Exam, without_each
-from orbitlens.cutting.parts import PartKind, Trunk, parts_of
+from orbitlens.cutting.parts import Trunk, parts_of
 from orbitlens.families.architecture import Stack
 from orbitlens.families.registry import FAMILIES
 from orbitlens.heads.layers import load_layer
 from orbitlens.running.capture import block_name, is_post_norm
+from orbitlens.running.removal import PartKind
 from orbitlens.tracing.directions import CosineSums, as_norm_sees
 
 EMBEDDINGS = ("embed_tokens", "wte", "word_embeddings", "embed_in", "embeddings", "embed")

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 
 from orbitlens.cutting.cut_result import ChosenCut, Cut
 from orbitlens.cutting.measuring import PartLoss
-from orbitlens.cutting.parts import PartKind
+from orbitlens.cutting.parts import KINDS
 from orbitlens.encodings.words import ranges
+from orbitlens.running.removal import PartKind
 
 PLURALS = {
     PartKind.LAYER: "layers",
@@ -25,7 +26,7 @@ def summary_sentences(result: Cut) -> Iterator[str]:
         yield f"Measured is the {result.loss_kind.value}: 0 for the whole model."
     else:
         yield f"The whole model has a {_name(result)} of {result.whole_loss:.2f} nats."
-    for kind in PartKind:
+    for kind in KINDS:
         rows = result.of_kind(kind)
         if rows:
             yield kind_sentence(result, kind, rows)

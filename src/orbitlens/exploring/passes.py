@@ -22,7 +22,7 @@ from orbitlens.families.feed import Kind
 from orbitlens.heads.layers import AttentionLayer
 from orbitlens.order.subject import Cell, Subject, run
 from orbitlens.running.capture import LayerStates, capturing, layer_modules
-from orbitlens.running.cutting import Cut, cutting, parse_cut
+from orbitlens.running.removal import Part, without_parts, parse_cut
 from orbitlens.running.loading import eager_attention, threads_for
 from orbitlens.running.model import Model, load
 
@@ -130,7 +130,7 @@ def run_sentence(
         model.evaluating() as module,
         eager_attention(module),
         watched(model, stack, watch),
-        cutting(model, parts, stack=stack.name),
+        without_parts(model, parts, stack=stack.name),
         capturing(module, model.checkpoint, sink),
     ):
         output = run(subject, sentence.items, cell, patterns=True)
@@ -143,7 +143,7 @@ def run_sentence(
     )
 
 
-def parts_of(cuts: Sequence[str]) -> list[Cut]:
+def parts_of(cuts: Sequence[str]) -> list[Part]:
     """Return the parts among cuts, without the encoding and the mask."""
     if len(cuts) > MOST_CUTS:
         raise InputError(f"{len(cuts)} cuts were asked for; expected at most {MOST_CUTS}.")

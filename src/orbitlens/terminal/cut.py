@@ -6,8 +6,8 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from orbitlens.cutting.cut_result import Cut
-from orbitlens.cutting.parts import PartKind
 from orbitlens.cutting.words import is_free, summary_sentences
+from orbitlens.running.removal import PartKind
 from orbitlens.terminal.fitted_table import Column, FittedTable
 
 BLOCKS = (PartKind.LAYER, PartKind.ATTENTION, PartKind.MLP)

@@ -5,7 +5,7 @@ import torch
 
 from orbitlens.errors import InputError
 from orbitlens.running.ablation import without_heads
-from orbitlens.running.cutting import FINAL, cutting, norms_of, parse_cut
+from orbitlens.running.removal import FINAL, without_parts, norms_of, parse_cut
 from orbitlens.running.model import load
 from tiny_models import CASES, build, float64, inputs_for
 
@@ -22,7 +22,7 @@ ZEROED = {
 def output(case, model, cuts=()):
     inputs = inputs_for(case, model.module)
     chosen = [parse_cut(cut) for cut in cuts]
-    with torch.no_grad(), float64(), cutting(model, chosen):
+    with torch.no_grad(), float64(), without_parts(model, chosen):
         found = model.module(**inputs)
     return next(v for v in found.values() if isinstance(v, torch.Tensor))
 

@@ -33,27 +33,33 @@ FINAL = -1  # the layer that the norm behind the last one is said to be in
 FORMS = '"head 1.3", "attention 1", "mlp 1", "block 1", "norm 1 NAME" or "norm final"'
 
 
-class CutPart(StrEnum):
-    """What is cut."""
+class PartKind(StrEnum):
+    """What kind of part."""
 
-    HEAD = "head"
+    LAYER = "layer"
     ATTENTION = "attention"
     MLP = "mlp"
-    BLOCK = "block"
+    HEAD = "head"
     NORM = "norm"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cut:
-    """One part that a model runs without."""
+class Part:
+    """One part that a model can run without."""
 
-    part: CutPart
+    kind: PartKind
     layer: int  # FINAL: behind the last one
-    head: int = -1
-    norm: str = ""  # module within the block
+    head: int | None = None
+    norm: str = ""  # module within the layer
+
+    def __str__(self) -> str:
+        """Name it as people do."""
+        if self.kind is PartKind.HEAD:
+            return f"head {self.layer}.{self.head}"
+        return f"{'MLP' if self.kind is PartKind.MLP else self.kind.value} {self.layer}"
 
 
-def parse_cut(text: str) -> Cut:
+def parse_cut(text: str) -> Part:
     """Read the name of a cut.
 
     >>> parse_cut("head 1.3").head
@@ -63,21 +69,22 @@ def parse_cut(text: str) -> Cut:
         InputError: this names no cut.
     """
     if text == "norm final":
-        return Cut(part=CutPart.NORM, layer=FINAL)
+        return Part(kind=PartKind.NORM, layer=FINAL)
     found = re.fullmatch(r"(attention|mlp|block) (\d{1,4})", text)
     if found:
-        return Cut(part=CutPart(found[1]), layer=int(found[2]))
+        kind = PartKind.LAYER if found[1] == "block" else PartKind(found[1])
+        return Part(kind=kind, layer=int(found[2]))
     found = re.fullmatch(r"head (\d{1,4})\.(\d{1,4})", text)
     if found:
-        return Cut(part=CutPart.HEAD, layer=int(found[1]), head=int(found[2]))
+        return Part(kind=PartKind.HEAD, layer=int(found[1]), head=int(found[2]))
     found = re.fullmatch(r"norm (\d{1,4}) ([\w.]{1,80})", text)
     if found:
-        return Cut(part=CutPart.NORM, layer=int(found[1]), norm=found[2])
+        return Part(kind=PartKind.NORM, layer=int(found[1]), norm=found[2])
     raise InputError(f"{text[:60]!r} names nothing that can be cut. Expected {FORMS}.")
 
 
 @contextmanager
-def cutting(model: Model, cuts: Iterable[Cut], *, stack: str | None = None) -> Iterator[None]:
+def without_parts(model: Model, cuts: Iterable[Part], *, stack: str | None = None) -> Iterator[None]:
     """Within this context `model.module` runs without the given parts.
 
     Raises:
@@ -91,17 +98,17 @@ def cutting(model: Model, cuts: Iterable[Cut], *, stack: str | None = None) -> I
             raise InputError(
                 f"there is no layer {cut.layer}; layers are 0 to {tower.n_layers - 1}."
             )
-    whole = {c.layer for c in chosen if c.part in {CutPart.ATTENTION, CutPart.BLOCK}}
-    heads = {(c.layer, c.head) for c in chosen if c.part is CutPart.HEAD}
+    whole = {c.layer for c in chosen if c.kind in {PartKind.ATTENTION, PartKind.LAYER}}
+    heads = {(c.layer, c.head) for c in chosen if c.head is not None}
     heads |= {(layer, h) for layer in whole for h in range(tower.layers[layer].n_heads)}
     scissors = _Scissors(running, tower)
     with ExitStack() as kept:
         kept.enter_context(without_heads(running, sorted(heads), stack=tower.name))
-        for cut in (c for c in chosen if c.part is CutPart.NORM):
+        for cut in (c for c in chosen if c.kind is PartKind.NORM):
             kept.enter_context(scissors.norm(cut))
         kept.enter_context(scissors.silenced(whole))
-        kept.enter_context(scissors.bypassed({c.layer for c in chosen if c.part is CutPart.MLP}))
-        kept.enter_context(scissors.skipped({c.layer for c in chosen if c.part is CutPart.BLOCK}))
+        kept.enter_context(scissors.bypassed({c.layer for c in chosen if c.kind is PartKind.MLP}))
+        kept.enter_context(scissors.skipped({c.layer for c in chosen if c.kind is PartKind.LAYER}))
         yield
 
 
@@ -150,7 +157,7 @@ class _Scissors:
             yield
 
     @contextmanager
-    def norm(self, cut: Cut) -> Iterator[None]:
+    def norm(self, cut: Part) -> Iterator[None]:
         """Let a norm divide all tokens by one number."""
         known = norm_modules(self.modules, self.layers, self.width)
         name = known.get(cut.layer, {}).get(cut.norm)
