@@ -1,9 +1,9 @@
 """Draw the pictures of the documentation: `python docs/make_pictures.py`.
 
 Enters: nothing; the models are those of the zoo. Leaves: img/scan.svg, what `orbitlens scan --text`
-shows on a colour terminal; img/directions.svg, why raw distances mislead; img/flow.png, a
-simulated flow; and img/positions-confusion.png, of the stored run. The same source gives the same SVG, and nothing in it is fetched from anywhere: text
-is in whatever fonts the reader has.
+shows on a colour terminal; img/directions.svg, why raw distances mislead; img/flow.png, a simulated
+flow; and img/positions-confusion.png, of a stored run. The same source gives the same SVG, and
+nothing in it is fetched from anywhere: text is in whatever fonts the reader has.
 """
 
 import io
