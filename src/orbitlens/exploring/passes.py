@@ -22,7 +22,7 @@ from orbitlens.families.feed import Kind
 from orbitlens.heads.layers import AttentionLayer
 from orbitlens.order.subject import Cell, Subject, run
 from orbitlens.running.capture import LayerStates, capturing, layer_modules
-from orbitlens.running.cutting import Cut, cutting, parse_cut
+from orbitlens.running.cuts import Cut, cutting, parse_cut
 from orbitlens.running.loading import eager_attention, threads_for
 from orbitlens.running.model import Model, load
 

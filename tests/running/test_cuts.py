@@ -5,7 +5,7 @@ import torch
 
 from orbitlens.errors import InputError
 from orbitlens.running.ablation import without_heads
-from orbitlens.running.cutting import FINAL, cutting, norms_of, parse_cut
+from orbitlens.running.cuts import FINAL, cutting, norms_of, parse_cut
 from orbitlens.running.model import load
 from tiny_models import CASES, build, float64, inputs_for
 
