@@ -33,8 +33,8 @@ from orbitlens.cutting.rankings import (
     token_rankings,
     weight_rankings,
 )
-from orbitlens.running.removal import PartKind
 from orbitlens.running.model import load
+from orbitlens.running.removal import PartKind
 from orbitlens.tracing.api import trace
 from orbitlens.tracing.options import TraceOptions
 

@@ -5,7 +5,11 @@ import torch
 
 from orbitlens.errors import InputError
 from orbitlens.running.ablation import without_heads
+<<<<<<<< HEAD:tests/running/test_removal.py
 from orbitlens.running.removal import FINAL, without_parts, norms_of, parse_cut
+========
+from orbitlens.running.cuts import FINAL, cutting, norms_of, parse_cut
+>>>>>>>> explorer-model:tests/running/test_cuts.py
 from orbitlens.running.model import load
 from tiny_models import CASES, build, float64, inputs_for
 

@@ -14,8 +14,8 @@ from orbitlens.cutting.rankings import LayerRanking
 from orbitlens.results.base import Result
 from orbitlens.results.html import HtmlTable
 from orbitlens.results.tidy import data_frame
-from orbitlens.running.removal import PartKind
 from orbitlens.running.info import Cost, ModelInfo
+from orbitlens.running.removal import PartKind
 
 if TYPE_CHECKING:
     import pandas

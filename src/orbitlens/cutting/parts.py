@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from orbitlens.errors import InputError
 from orbitlens.families.architecture import Stack
 from orbitlens.running.capture import LayerModules, layer_modules
-from orbitlens.running.removal import Part, PartKind, without_parts
 from orbitlens.running.inputs import Batch
 from orbitlens.running.model import Model
+from orbitlens.running.removal import Part, PartKind, without_parts
 
 KINDS = (PartKind.LAYER, PartKind.ATTENTION, PartKind.MLP, PartKind.HEAD)  # that are tried
 

@@ -23,8 +23,8 @@ from orbitlens.order.divergence import js_bits, relative_change
 from orbitlens.order.subject import Subject
 from orbitlens.reporting.data import rounded
 from orbitlens.reporting.orbits import PrincipalAxes, principal_axes
-from orbitlens.running.removal import FINAL, norms_of
 from orbitlens.running.model import Model
+from orbitlens.running.removal import FINAL, norms_of
 from orbitlens.tracing.direction_tally import POINTS, DirectionTally
 from orbitlens.tracing.directions import as_norm_sees, log_spread
 from orbitlens.tracing.token_courses import mean_cosines

@@ -84,7 +84,9 @@ def parse_cut(text: str) -> Part:
 
 
 @contextmanager
-def without_parts(model: Model, cuts: Iterable[Part], *, stack: str | None = None) -> Iterator[None]:
+def without_parts(
+    model: Model, cuts: Iterable[Part], *, stack: str | None = None
+) -> Iterator[None]:
     """Within this context `model.module` runs without the given parts.
 
     Raises:
