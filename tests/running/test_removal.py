@@ -5,12 +5,8 @@ import torch
 
 from orbitlens.errors import InputError
 from orbitlens.running.ablation import without_heads
-<<<<<<<< HEAD:tests/running/test_removal.py
-from orbitlens.running.removal import FINAL, without_parts, norms_of, parse_cut
-========
-from orbitlens.running.cuts import FINAL, cutting, norms_of, parse_cut
->>>>>>>> explorer-model:tests/running/test_cuts.py
 from orbitlens.running.model import load
+from orbitlens.running.removal import FINAL, norms_of, parse_cut, without_parts
 from tiny_models import CASES, build, float64, inputs_for
 
 BY_NAME = {case.name: case for case in CASES}
