@@ -8,8 +8,9 @@ import torch
 
 from orbitlens.encodings.reach_result import OrderPoint
 from orbitlens.encodings.stand_in import Rows
+from orbitlens.order.comparing import Bench, compare
 from orbitlens.order.permutations import Permutations
-from orbitlens.order.sensitivity import Bench, compare, doublings
+from orbitlens.order.sensitivity import doublings
 from orbitlens.order.subject import make_subject
 from orbitlens.running.model import Model
 

@@ -24,7 +24,7 @@ from orbitlens.exploring.order_data import (
 )
 from orbitlens.exploring.passes import Explored
 from orbitlens.exploring.sentence import Prompt, sentence_of
-from orbitlens.order.sensitivity import BATCH_TOKENS
+from orbitlens.order.comparing import BATCH_TOKENS
 from orbitlens.order.subject import run
 from orbitlens.results.codec import decode, encode
 from orbitlens.running.loading import threads_for

@@ -22,9 +22,9 @@ from orbitlens.exploring.python_code import python_of
 from orbitlens.exploring.sentence import Prompt, Sentence, sentence_of
 from orbitlens.order.asked import Asked
 from orbitlens.order.blocks import FREE_SHARE
+from orbitlens.order.comparing import Bench, Comparison, compare, unpermuted
 from orbitlens.order.measuring import NO_MASK
 from orbitlens.order.permutations import Permutations, shuffles
-from orbitlens.order.sensitivity import Bench, Comparison, compare, unpermuted
 from orbitlens.order.subject import Cell, Subject, run
 from orbitlens.reporting.data import rounded
 from orbitlens.running.loading import threads_for

@@ -43,12 +43,13 @@ def opened_log(name: str, path: Path | None) -> Log:
         raise MissingPackageError(f"logging to {name} needs that package: pip install {name}")
     if name == "tensorboard":
         return _tensorboard(path)
-    log: Log
     if name == "mlflow":
-        from mlflow import log_metrics as log
-    else:
-        from wandb import log
-    return log
+        from mlflow import log_metrics
+
+        return log_metrics
+    import wandb
+
+    return wandb.log
 
 
 def _tensorboard(path: Path | None) -> Log:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from orbitlens.errors import InputError, UnknownFamilyError
-from orbitlens.order import sensitivity
+from orbitlens.order import comparing, sensitivity
 from orbitlens.order.checks import STILL, relative
 from orbitlens.order.permutations import shuffles
 from orbitlens.order.questions import subject_for
@@ -67,7 +67,7 @@ def _reading(bench: Bench, opened: Model) -> Reading:
     generator = bench.generator("order")
     inputs = order_samples(opened, N_SAMPLES, generator)
     subject = subject_for(opened, opened.module, inputs)
-    samples = sensitivity.Bench(subject=subject, items=inputs.items, generator=generator)
+    samples = comparing.Bench(subject=subject, items=inputs.items, generator=generator)
     n_items = inputs.items.shape[1]
     perms = shuffles(n_items, subject.movable(n_items), bench.pick(3, 12, 48), generator)
     cells = {cell.value: order_change(subject, inputs.items, cell, perms) for cell in subject.cells}
