@@ -69,6 +69,8 @@ def _scoped(fn, hints):
     def scoped(*args, **kwargs):
         __tracebackhide__ = True
         nonlocal checked
+        if jaxtyping.config.jaxtyping_disable:
+            return fn(*args, **kwargs)
         checked = checked or _by_beartype(fn, hints)
         with SCOPE:
             return checked(*args, **kwargs)
@@ -84,6 +86,8 @@ def _plain(fn, hints):
     def plain(*args, **kwargs):
         __tracebackhide__ = True
         nonlocal checked
+        if jaxtyping.config.jaxtyping_disable:
+            return fn(*args, **kwargs)
         checked = checked or _by_beartype(fn, hints)
         return checked(*args, **kwargs)
 
@@ -100,7 +104,7 @@ def _by_beartype(fn, hints):
 
 def _resolved(annotation, names):
     """Return what a string stands for; anything, if that is not yet defined, as in jaxtyping."""
-    if not isinstance(annotation, str):
+    if not _holds_name(annotation):
         return annotation
     try:
         return typing.get_type_hints(
@@ -108,6 +112,17 @@ def _resolved(annotation, names):
         )["x"]
     except NameError:
         return typing.Any
+
+
+def _holds_name(annotation):
+    """Say whether an annotation is a string, or has one inside: a name that may not be imported."""
+    if isinstance(annotation, str | typing.ForwardRef):
+        return True
+    if isinstance(annotation, type) and issubclass(annotation, jaxtyping.AbstractArray):
+        return False
+    if typing.get_origin(annotation) is typing.Literal:
+        return False
+    return any(map(_holds_name, typing.get_args(annotation)))
 
 
 def _mentions_array(annotation):

@@ -225,7 +225,7 @@ def correlation(pairs: Sequence[tuple[float, float]], n_groups: int) -> tuple[fl
     return r, math.tanh(z - half), math.tanh(z + half)
 
 
-def gathering() -> str:
+def correlations() -> str:
     """Return how each number goes with held-out loss, within groups and in each of them."""
     rows = []
     for name, words in NAMES.items():

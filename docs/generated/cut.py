@@ -42,7 +42,7 @@ def regret() -> str:
             values = _regrets(group, method)
             cells += [f"{statistics.median(values):.3f}", f"{statistics.fmean(values):.3f}"]
         lines.append(cells)
-    counts = [f"{len(group)} models, {len(_regrets(group, 'random'))} cuts" for group in groups]
+    counts = [f"models {len(group)}, cuts {len(_regrets(group, 'random'))}" for group in groups]
     names = ["at hand: median", "mean", "frozen: median", "mean"]
     head = f"At hand: {counts[0]}. Frozen: {counts[1]}.\n\n"
     return head + table(("Method", "knows", "passes over the text", *names), lines)
@@ -59,7 +59,7 @@ def by_model() -> str:
                 [
                     row["model"] + (" (frozen)" if row["frozen"] else ""),
                     f"{budget['cut']} of {row['layers']}",
-                    f"{row['whole']:.2f}",
+                    f"{round(row['whole'], 2) + 0.0:.2f}",
                     f"{budget['best']:.2f}",
                     *lost,
                 ]
@@ -96,3 +96,43 @@ def _rank_correlation(a: Any, b: Any) -> float:  # noqa: ANN401 - sequences of n
     from scipy.stats import spearmanr
 
     return float(spearmanr(a, b)[0])
+
+
+def regret_words() -> str:
+    """Return what the table of regrets comes to."""
+    lines = []
+    for frozen, name in ((False, "On the models at hand"), (True, "In the frozen run")):
+        rows = [row for row in _stored() if row["frozen"] is frozen]
+        means = {m: statistics.fmean(_regrets(rows, m)) for m in METHODS}
+        wins = _wins(rows, "sampled loss", "block influence")
+        lines.append(
+            f"{name} the sampled loss has a mean regret of {means['sampled loss']:.3f}, block "
+            f"influence at the same cost {means['block influence']:.3f}; it is better in {wins[0]} "
+            f"cuts, worse in {wins[1]}, equal in {wins[2]}. Without running anything, sizes of "
+            f"maps have {means['size by weights']:.3f}, magnitude {means['magnitude']:.3f} and "
+            f"chance {means['random']:.3f}."
+        )
+    return "\n\n".join(lines)
+
+
+def _wins(rows: list[dict[str, Any]], ours: str, other: str) -> tuple[int, int, int]:
+    pairs = list(zip(_regrets(rows, ours), _regrets(rows, other), strict=True))
+    better, worse = sum(a < b for a, b in pairs), sum(a > b for a, b in pairs)
+    return better, worse, len(pairs) - better - worse
+
+
+def heads_words() -> str:
+    """Return whether gathering heads matter more, over all heads."""
+    signs = []
+    for row in _stored():
+        if not row["heads"]:
+            continue
+        gather = [b for a, b in row["heads"] if a < -LEAST_CHANGE]
+        spread = [b for a, b in row["heads"] if a > LEAST_CHANGE]
+        if gather and spread:
+            signs.append(statistics.median(gather) > statistics.median(spread))
+    every = [pair for row in _stored() for pair in row["heads"] or ()]
+    return (
+        f"Over {len(every)} heads: the median loss without a head is higher for heads that gather "
+        f"than for heads that spread in {sum(signs)} of the {len(signs)} models that have both."
+    )

@@ -27,7 +27,7 @@ def start() -> str:
         rows.append((*cells, f"{each['value_norm']:.0f}"))
     header = (
         "Q starts",
-        "spread",
+        "deviation",
         "arm",
         "intended",
         "sym(QKᵀV⁻¹), stored",

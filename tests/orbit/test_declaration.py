@@ -35,7 +35,7 @@ OF_A_RUN = {
 }
 OF_TRAIN = {
     *("task", "layers", "heads", "width", "steps", "batch", "lr", "file", "settings", "seeds"),
-    *("out", "tracker", "json_file"),
+    *("out", "tracker", "watch", "json_file"),
 }
 
 

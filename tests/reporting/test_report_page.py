@@ -46,7 +46,8 @@ def test_every_section_is_there_with_its_charts(opened):
         assert opened.page.locator(f"dt{link}").count() == 1  # its definition
     kinds = {f.get_attribute("data-chart") for f in opened.page.locator("[data-chart]").all()}
     assert kinds == {"compared", "waterfall", "directions", "parts", "metrics", "layers", "scatter",
-                     "orbits", "defects", "swaps", "neighbours", "identity", "places"}  # fmt: skip
+                     "orbits", "defects", "swaps", "neighbours", "identity", "places",
+                     "reach", "planes", "kernel"}  # fmt: skip
 
 
 def test_the_table_behind_every_chart_has_all_that_is_drawn(opened):

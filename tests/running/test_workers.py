@@ -1,7 +1,6 @@
 """Processes that do the work of others: they end with the one that started them."""
 
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -27,24 +26,6 @@ if __name__ == "__main__":
     for _ in range(2):
         pool.submit(tell, sys.argv[1])
     time.sleep(600)
-"""
-FAULTS = """
-import resource
-import torch
-from orbitlens.running.workers import keep_freed_memory
-
-def faults():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(10):
-        states = [torch.ones(2_000_000) for _ in range(4)]  # 8 MB each, and freed again
-        del states
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-faults()
-without = faults()
-keep_freed_memory()
-faults()
-print(without, faults())
 """
 
 
@@ -95,12 +76,3 @@ def test_numpy_keeps_to_the_threads_it_is_given_and_gets_them_back():
         with numpy_threads(1):
             assert threads() == {1}
         assert threads() == before
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the habit is one of glibc")
-def test_memory_that_a_layer_frees_is_there_for_the_next():
-    command = [sys.executable, "-c", FAULTS]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    without, with_it = map(int, printed.split())
-    assert without > 10_000
-    assert with_it < without / 20

@@ -29,7 +29,7 @@ MOST_DRAWS = 8  # heads drawn a layer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Branch:
+class StackBranch:
     """What one branch of a layer is given, what it writes, and how gradients come back."""
 
     seen: Array  # the Gram matrix that it reads, normalised
@@ -125,16 +125,16 @@ def _alibi(plan: Blueprint, n_drawn: int) -> Array:
     return -chosen[:, None, None] * offsets
 
 
-def attention(plan: Blueprint, gram: Array, rng: np.random.Generator) -> Branch:
+def attention(plan: Blueprint, gram: Array, rng: np.random.Generator) -> StackBranch:
     """Return what attention reads and writes."""
     seen, sizes = _read(plan, gram)
     drawn = drawn_heads(plan, seen, rng)
     mixed = (drawn.pattern @ seen @ drawn.pattern.transpose(0, 2, 1)).mean(axis=0)
     written, out_sizes = _out_norm(plan, _attention_gain(plan) * mixed)
-    return Branch(seen=seen, written=written, drawn=drawn, sizes=sizes, out_sizes=out_sizes)
+    return StackBranch(seen=seen, written=written, drawn=drawn, sizes=sizes, out_sizes=out_sizes)
 
 
-def mlp(plan: Blueprint, gram: Array, rng: np.random.Generator) -> Branch:
+def mlp(plan: Blueprint, gram: Array, rng: np.random.Generator) -> StackBranch:
     """Return what an MLP reads and writes."""
     seen, sizes = _read(plan, gram)
     correlations, deviation = _correlations(plan, seen)
@@ -142,7 +142,7 @@ def mlp(plan: Blueprint, gram: Array, rng: np.random.Generator) -> Branch:
     if plan.is_gated:
         inside = inside * deviation**2 * correlations
     written, out_sizes = _out_norm(plan, plan.d_inner * plan.out_std**2 * inside)
-    return Branch(seen=seen, written=written, drawn=None, sizes=sizes, out_sizes=out_sizes)
+    return StackBranch(seen=seen, written=written, drawn=None, sizes=sizes, out_sizes=out_sizes)
 
 
 def _attention_gain(plan: Blueprint) -> float:
@@ -174,7 +174,7 @@ def _out_norm(plan: Blueprint, written: Array) -> tuple[Array, Array | None]:
 class Step:
     """A branch, and in post-norm models the sizes that the norm behind it divided by."""
 
-    branch: Branch
+    branch: StackBranch
     post_sizes: Array | None
     gram: Array  # of the stream after it
 
@@ -205,7 +205,7 @@ def gradient(plan: Blueprint, walked: list[Step], rng: np.random.Generator) -> l
     return found[::-1]
 
 
-def _through(plan: Blueprint, branch: Branch, back: Array, rng: np.random.Generator) -> Array:
+def _through(plan: Blueprint, branch: StackBranch, back: Array, rng: np.random.Generator) -> Array:
     """Return what comes back through a branch."""
     if branch.out_sizes is not None:
         back = back / np.outer(branch.out_sizes, branch.out_sizes)
@@ -219,7 +219,7 @@ def _through(plan: Blueprint, branch: Branch, back: Array, rng: np.random.Genera
 
 
 def _through_scores(
-    plan: Blueprint, branch: Branch, back: Array, rng: np.random.Generator
+    plan: Blueprint, branch: StackBranch, back: Array, rng: np.random.Generator
 ) -> Array:
     """Return what comes back through queries and keys.
 
@@ -248,7 +248,7 @@ def _through_scores(
     return plan.init**2 * plan.heads / shape[0] * total
 
 
-def _mlp_slope(plan: Blueprint, branch: Branch) -> Array:
+def _mlp_slope(plan: Blueprint, branch: StackBranch) -> Array:
     correlations, deviation = _correlations(plan, branch.seen)
     found = kernel(plan.activation, deviation)
     slope = found.slope_of(correlations)

@@ -6,13 +6,13 @@ fixed at 1; "averaging" lets every head of every layer find nothing but that mea
 """
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import Cache
 
 from orbitlens.orbit.attention import (
     BatchTokens,
     Given,
-    PerHead,
     PlainAttention,
     attend,
     side_by_side,
@@ -32,7 +32,9 @@ class HeadScalars(nn.Module):
         self.weight = nn.Parameter(torch.full(shape, start))
 
 
-def seen_mean(v: PerHead, given: Given, n_queries: int) -> PerHead:
+def seen_mean(
+    v: Float[Tensor, "batch head keys width"], given: Given, n_queries: int
+) -> Float[Tensor, "batch head queries width"]:
     """Return the mean of the values that each query may see, whatever positions add to scores."""
     if given.bias is not None:
         seen = (given.bias > torch.finfo(given.bias.dtype).min / 2).to(v.dtype)

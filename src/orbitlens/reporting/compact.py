@@ -110,7 +110,7 @@ def fold_reasons(scan: dict[str, Any]) -> list[str]:
     return list(numbers)
 
 
-def unfold_reasons(scan: dict[str, Any], clauses: list[str]) -> None:
+def unfold_reasons(scan: Any, clauses: Any) -> None:  # noqa: ANN401 - of a file, not yet checked
     """Write each reason in words again, in place."""
     for certificate in _certificates(scan):
         certificate["why"] = JOINT.join(clauses[k] for k in certificate["why"])
@@ -118,7 +118,7 @@ def unfold_reasons(scan: dict[str, Any], clauses: list[str]) -> None:
         certificate.setdefault("numbers", {})
 
 
-def _certificates(scan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _certificates(scan: Any) -> Iterator[Any]:  # noqa: ANN401
     for layer in scan["layers"]:
         for owner in [layer, *layer["heads"]]:
             yield from owner["certificates"]

@@ -17,7 +17,7 @@ from orbitlens.checkpoint.bounds import WEIGHT_SUFFIXES, check_folder
 from orbitlens.checkpoint.load import read_config
 from orbitlens.errors import CheckpointError, MissingPackageError, OrbitlensError
 from orbitlens.families.registry import FAMILIES
-from orbitlens.running.workers import keep_freed_memory, torch_threads
+from orbitlens.running.workers import torch_threads
 
 SMALL_MODEL = 5_000_000  # parameters
 Task = Literal["declared", "base", "causal-lm"]
@@ -237,7 +237,6 @@ def eager_attention(module: Any) -> Iterator[None]:  # noqa: ANN401 - a model of
 @contextmanager
 def threads_for(n_parameters: int) -> Iterator[None]:
     """Run a small model on one thread: several wait for each other longer than they help."""
-    keep_freed_memory()
     with torch_threads(1 if n_parameters < SMALL_MODEL else torch.get_num_threads()):
         yield
 

@@ -17,8 +17,6 @@ from threadpoolctl import ThreadpoolController
 
 from orbitlens.errors import InputError, MissingPackageError
 
-_LARGE_BLOCK = 31 * 2**20  # bytes; glibc takes no larger one than 32 MB for its habit
-
 
 def local_workers(n_workers: int | None = None) -> ProcessPoolExecutor:
     """Return processes of this machine, one for each core if not said otherwise."""
@@ -38,20 +36,6 @@ def torch_threads(n_threads: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def keep_freed_memory() -> None:
-    """Let glibc keep up to 62 MB of freed memory for the next array of a model that runs.
-
-    By default it hands back what is freed at the end of its heap, and states of every layer are
-    then written to fresh pages: a tenth of the processor time of a 135M model in batches. Blocks up
-    to the largest that was freed are kept from then on, twice as much at the end (mallopt(3), "the
-    dynamic mmap threshold"); one of 31 MB is freed here without being touched. It is a habit of the
-    allocator, which any program that frees a large array has changed, and not a setting.
-    """
-    import torch
-
-    torch.empty(_LARGE_BLOCK, dtype=torch.uint8)
 
 
 @contextmanager

@@ -43,7 +43,7 @@ class Maps:
         b_q = np.zeros((h, r)) if system.b_q is None else system.b_q.numpy() * system.beta
         b_k = np.zeros((h, r)) if system.b_k is None else system.b_k.numpy()
         offsets = np.arange(n)[None, :] - np.arange(n)[:, None]  # j - i
-        turns = np.array([[_turn(system.rotary, r, m) for m in row] for row in offsets])
+        turns = np.array([[_turn(system.rotary, r, m) for m in row] for row in offsets.tolist()])
         geometry = system.geometry
         return cls(
             pair=np.einsum("hda,ijab,heb->hijde", w_q, turns, w_k),

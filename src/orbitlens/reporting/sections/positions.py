@@ -73,7 +73,7 @@ def _planes(reach: ReachReport) -> PageChart:
     top = max(max(layer.shares) for layer in turned)
     edge = Curve(
         x=[float(reach.trained)] * 2, y=[0.0, top], label="trained context", colour=MUTED,
-        dashed=True,
+        dashed=True, silent=True,
     )  # fmt: skip
     panel = Panel(
         layers=[*lines, edge], title=title, x_label="tokens of a turn", y_label="share", x_log=True
@@ -102,7 +102,8 @@ def _attention(reach: ReachReport) -> PageChart:
 
 def reach_table(reach: ReachReport) -> Table:
     """Return the loss at each length above that of the trained context."""
-    rows: list[Row] = [
+    rows: list[Row] = [[str(reach.trained), 0.0, None, 0.0, None]]  # what others stand above
+    rows += [
         [str(p.length), p.predicted, p.predicted_error, p.measured, p.measured_error]
         for p in reach.points
     ]
