@@ -52,6 +52,7 @@ LAYOUT = {
     "d_head": "width of a head; none: d_model / n_heads",
     "latent": "bottlenecks that queries, keys and values come through, in place of `qkv`",
     "recipe": "how maps are computed from parameters, where the file has no weights of heads",
+    "recipe_extra": "a third tensor that maps are computed from",
     "refusal": "why heads have no maps that could be read, in words",
     "fading": "attention has no softmax; what a score keeps from one token to the next",
     "flags": "what the reading leaves out, in words",

@@ -14,7 +14,7 @@ METHODS = {
     "size by weights": ("weights", "0"),
     "block influence": ("one pass", "1"),
     "update size": ("one pass", "1"),
-    "gathering": ("one pass", "1"),
+    "directions": ("one pass", "1"),
     "sampled loss": ("loss on few contexts", "1"),
     "loss of each": ("loss", "(L + 1) / 2"),
     "greedy": ("loss, one after the other", "more"),
@@ -88,7 +88,12 @@ def heads() -> str:
                 f"{_rank_correlation([abs(change) for change in changes], losses):+.2f}",
             ]
         )
-    names = ("median loss without a head that gathers", "that spreads", "ρ with ΔS", "ρ with |ΔS|")
+    names = (
+        "median loss without a head that gathers directions",
+        "that spreads directions",
+        "ρ with ΔS",
+        "ρ with |ΔS|",
+    )
     return table(("Model", "heads", *names), lines)
 
 
@@ -122,7 +127,7 @@ def _wins(rows: list[dict[str, Any]], ours: str, other: str) -> tuple[int, int, 
 
 
 def heads_words() -> str:
-    """Return whether gathering heads matter more, over all heads."""
+    """Return whether heads that gather directions matter more, over all heads."""
     signs = []
     for row in _stored():
         if not row["heads"]:
@@ -134,5 +139,6 @@ def heads_words() -> str:
     every = [pair for row in _stored() for pair in row["heads"] or ()]
     return (
         f"Over {len(every)} heads: the median loss without a head is higher for heads that gather "
-        f"than for heads that spread in {sum(signs)} of the {len(signs)} models that have both."
+        f"directions than for heads that spread directions in {sum(signs)} of the {len(signs)} "
+        "models that have both."
     )

@@ -10,7 +10,7 @@ lowest to be cut first. Nothing here knows the loss; `measuring.py` does.
   starts with the size of an embedding. A post-norm layer is given the size d again.
 - block influence: 1 − cosine of a token before and after the layer (arXiv 2403.03853).
 - update size: |x' − x| / |x|.
-- gathering: |ΔS|, how much the layer gathers or spreads directions (theory section 7).
+- directions: |ΔS|, how much the layer gathers or spreads directions (theory section 7).
 - sampled loss: the loss without each layer, on as few contexts as cost one pass over all.
 """
 
@@ -167,7 +167,7 @@ class _StepSums:
         return {
             "block influence": lambda k: self.turned[k] / self.n_tokens,
             "update size": lambda k: self.moved[k] / self.n_tokens,
-            "gathering": lambda k: abs(spread[k + 1] - spread[k]),
+            "directions": lambda k: abs(spread[k + 1] - spread[k]),
         }
 
 
