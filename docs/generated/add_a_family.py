@@ -72,7 +72,6 @@ FEED = {
     "n_special": "tokens in front that are no items, such as a class token",
     "causal": "the model's own mask",
     "companion": "config to the other tower's input, where only one is given",
-    "crops_cache": "the cache can forget its last tokens",
     "shift_matters": "whether shifting all ids moves the output; none: unknown",
     "obstacle_encoding": "why the encoding cannot be removed, in words",
     "obstacle_mask": "why the mask cannot be changed, in words",

@@ -26,6 +26,7 @@ from orbitlens.checkpoint.gguf_config import config_of_gguf
 from orbitlens.checkpoint.gguf_file import GgufSource
 from orbitlens.checkpoint.gguf_header import LARGEST_HEADER
 from orbitlens.checkpoint.load import load_checkpoint
+from orbitlens.checkpoint.stored_file import DiskFile
 from orbitlens.errors import CheckpointError, UnknownFamilyError
 from orbitlens.families.architecture import Pairing
 from orbitlens.families.gguf import share_of
@@ -124,7 +125,7 @@ def stored_rows(kind, n_rows, n_blocks, random):
 def test_every_type_is_dequantised_as_gguf_does_it(kind, tmp_path):
     raw = stored_rows(kind, n_rows=5, n_blocks=3, random=np.random.default_rng(kind.value))
     path = write_gguf(tmp_path / "t.gguf", "llama", {}, {"x": raw}, {"x": kind})
-    source = GgufSource(path)
+    source = GgufSource(DiskFile(path))
     expected = gguf.quants.dequantize(raw, kind)
     assert source.tensors["x"].shape == expected.shape
     assert source.tensors["x"].dtype == kind.name
@@ -145,7 +146,9 @@ def test_plain_floats_come_back_as_they_are(kind, tmp_path):
         Kind.F16: lambda: values.astype(np.float16),
         Kind.BF16: lambda: gguf.quants.quantize(values.astype(np.float32), Kind.BF16),
     }[kind]()
-    source = GgufSource(write_gguf(tmp_path / "t.gguf", "llama", {}, {"x": raw}, {"x": kind}))
+    source = GgufSource(
+        DiskFile(write_gguf(tmp_path / "t.gguf", "llama", {}, {"x": raw}, {"x": kind}))
+    )
     value = source.read("x")
     assert value.dtype == (torch.float64 if kind is Kind.F64 else torch.float32)
     np.testing.assert_array_equal(value.numpy(), values)
@@ -153,7 +156,7 @@ def test_plain_floats_come_back_as_they_are(kind, tmp_path):
 
 def test_types_that_gguf_cannot_dequantise_are_named(tmp_path):
     tensors = {"x": np.arange(6, dtype=np.int32), "y": np.ones(3, dtype=np.float32)}
-    source = GgufSource(write_gguf(tmp_path / "t.gguf", "llama", {}, tensors))
+    source = GgufSource(DiskFile(write_gguf(tmp_path / "t.gguf", "llama", {}, tensors)))
     with pytest.raises(CheckpointError, match=r"tensor 'x' is stored as I32.*Q8_0"):
         source.read("x")
     assert source.read("y").tolist() == [1.0, 1.0, 1.0]
@@ -162,7 +165,7 @@ def test_types_that_gguf_cannot_dequantise_are_named(tmp_path):
 def test_a_weight_is_multiplied_by_the_factor_beside_it(tmp_path):
     tensors = {"a.weight": np.ones((2, 3), np.float32), "a.scale": np.array([2.5], np.float32)}
     tensors |= {"b.weight": np.ones(3, np.float32), "b.scale": np.ones(3, np.float32)}
-    source = GgufSource(write_gguf(tmp_path / "t.gguf", "llama", {}, tensors))
+    source = GgufSource(DiskFile(write_gguf(tmp_path / "t.gguf", "llama", {}, tensors)))
     assert source.read("a.weight").unique().tolist() == [2.5]
     assert source.read("a.scale").tolist() == [2.5]
     with pytest.raises(CheckpointError, match=r"'b\.scale' .* expected one number"):
@@ -171,7 +174,7 @@ def test_a_weight_is_multiplied_by_the_factor_beside_it(tmp_path):
 
 def test_shapes_names_and_settings_equal_what_gguf_itself_reads(tmp_path):
     path = small_file(tmp_path / "small.gguf", **{"some.list": [1, 2, 3], "some.flag": True})
-    source, reader = GgufSource(path), gguf.GGUFReader(path)
+    source, reader = GgufSource(DiskFile(path)), gguf.GGUFReader(path)
     assert list(source.tensors) == [tensor.name for tensor in reader.tensors]
     for tensor in reader.tensors:
         assert source.tensors[tensor.name].shape == tuple(reversed(tensor.shape.tolist()))
@@ -190,7 +193,7 @@ def test_the_header_hash_covers_everything_before_the_data(tmp_path):
     path = small_file(tmp_path / "small.gguf")
     start = gguf.GGUFReader(path).data_offset
     expected = hashlib.sha256(path.read_bytes()[:start]).hexdigest()
-    assert GgufSource(path).header_sha256 == {"small.gguf": expected}
+    assert GgufSource(DiskFile(path)).header_sha256 == {"small.gguf": expected}
 
 
 # --- architectures ---------------------------------------------------------------------------
@@ -863,7 +866,7 @@ def test_every_architecture_of_the_table_has_a_case():
 
 
 def test_an_encoder_alone_is_one_stack(written, tmp_path):
-    whole = GgufSource(written("t5")[0])
+    whole = GgufSource(DiskFile(written("t5")[0]))
     keys = {f".{k}": v for k, v in whole.metadata.items() if not k.startswith("general.")}
     keys = {k.replace(".t5.", ".t5encoder."): v for k, v in keys.items()}
     tensors = {n: whole.read(n).numpy() for n in whole.tensors if n.startswith("enc.")}
@@ -894,7 +897,7 @@ def test_quantised_weights_are_close_and_flagged(tmp_path):
 
 
 def config_of(path, **metadata):
-    return config_of_gguf(GgufSource(small_file(path / "small.gguf", **metadata)))
+    return config_of_gguf(GgufSource(DiskFile(small_file(path / "small.gguf", **metadata))))
 
 
 def test_a_plain_llama_gives_the_config_hugging_face_would_have(tmp_path):
@@ -973,7 +976,7 @@ def test_rotary_factors_must_fit_and_be_positive(factors, tmp_path):
     keys = {"block_count": 1, "embedding_length": 8, "attention.head_count": 2}
     path = write_gguf(tmp_path / "f.gguf", "llama", keys, tensors)
     with pytest.raises(CheckpointError, match=r"rope_freqs\.weight"):
-        config_of_gguf(GgufSource(path))
+        config_of_gguf(GgufSource(DiskFile(path)))
 
 
 def test_an_unknown_architecture_lists_the_known_ones(tmp_path):
@@ -1017,18 +1020,20 @@ def write_bytes(path, data):
 
 def test_a_file_cut_short_at_any_byte_is_refused(small_bytes, tmp_path):
     path = write_bytes(tmp_path / "cut.gguf", small_bytes)
-    places = [(s.offset, s.offset + s.info.n_bytes) for s in GgufSource(path)._stored.values()]
+    places = [
+        (s.offset, s.offset + s.info.n_bytes) for s in GgufSource(DiskFile(path))._stored.values()
+    ]
     starts, ends = zip(*places, strict=True)
     for length in [*range(min(starts)), *range(min(starts), max(ends), 41), max(ends) - 1]:
         path.write_bytes(small_bytes[:length])
         with pytest.raises(CheckpointError, match=r"cut\.gguf: .*(not a|cut short)"):
-            GgufSource(path)
+            GgufSource(DiskFile(path))
     use(write_bytes(path, small_bytes[: max(ends)]))
 
 
 def test_a_file_cut_short_while_in_use_is_refused(small_bytes, tmp_path):
     path = write_bytes(tmp_path / "small.gguf", small_bytes)
-    source = GgufSource(path)
+    source = GgufSource(DiskFile(path))
     path.write_bytes(small_bytes[:-100])
     with pytest.raises(CheckpointError, match="cut short after it was opened"):
         [source.read(name) for name in source.tensors]
@@ -1058,7 +1063,7 @@ def patched(data, place, layout, *values):
 def test_a_header_that_asks_for_the_absurd_is_refused(start, message, tmp_path):
     path = write_bytes(tmp_path / "absurd.gguf", start)
     with pytest.raises(CheckpointError, match=message):
-        GgufSource(path)
+        GgufSource(DiskFile(path))
 
 
 def one_key(kind, *layout_and_values):
@@ -1080,7 +1085,7 @@ def one_key(kind, *layout_and_values):
 )
 def test_absurd_metadata_is_refused_at_once(data, tmp_path):
     with pytest.raises(CheckpointError, match="not a whole GGUF file"):
-        GgufSource(write_bytes(tmp_path / "absurd.gguf", data))
+        GgufSource(DiskFile(write_bytes(tmp_path / "absurd.gguf", data)))
 
 
 def test_a_header_without_end_is_refused(tmp_path):
@@ -1088,7 +1093,7 @@ def test_a_header_without_end_is_refused(tmp_path):
     with path.open("r+b") as file:
         file.truncate(2 * LARGEST_HEADER)  # sparse: takes no room
     with pytest.raises(CheckpointError, match=f"byte {LARGEST_HEADER} is inside its header"):
-        GgufSource(path)
+        GgufSource(DiskFile(path))
 
 
 def described(name, dims, kind, offset, n_tensors=1):
@@ -1112,25 +1117,25 @@ def described(name, dims, kind, offset, n_tensors=1):
 )
 def test_a_tensor_that_cannot_be_is_named(data, message, tmp_path):
     with pytest.raises(CheckpointError, match=message):
-        GgufSource(write_bytes(tmp_path / "t.gguf", data))
+        GgufSource(DiskFile(write_bytes(tmp_path / "t.gguf", data)))
 
 
 def test_scalars_of_no_dimension_are_read(tmp_path):
     path = write_bytes(tmp_path / "t.gguf", described(b"x", [], 0, 0))
-    assert GgufSource(path).read("x").shape == ()
+    assert GgufSource(DiskFile(path)).read("x").shape == ()
 
 
 def test_two_metadata_keys_of_one_name_are_refused(tmp_path):
     pair = struct.pack("<Q", 1) + b"k" + struct.pack("<IB", 0, 5)
     data = b"GGUF" + struct.pack("<IQQ", 3, 0, 2) + pair * 2
     with pytest.raises(CheckpointError, match="'k' appears twice"):
-        GgufSource(write_bytes(tmp_path / "twice.gguf", data))
+        GgufSource(DiskFile(write_bytes(tmp_path / "twice.gguf", data)))
 
 
 def test_a_missing_file_or_a_folder_is_refused(tmp_path):
     for path in (tmp_path / "none.gguf", tmp_path):
         with pytest.raises(CheckpointError, match="cannot be read"):
-            GgufSource(path)
+            GgufSource(DiskFile(path))
 
 
 EXTREMES = [0, 1, 7, 255, 1 << 31, (1 << 32) - 1, 1 << 40, 1 << 63, (1 << 64) - 1]
@@ -1193,7 +1198,7 @@ def scratch(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def small_source(tmp_path_factory):
-    return GgufSource(small_file(tmp_path_factory.mktemp("settings") / "small.gguf"))
+    return GgufSource(DiskFile(small_file(tmp_path_factory.mktemp("settings") / "small.gguf")))
 
 
 # --- cost ------------------------------------------------------------------------------------
@@ -1203,9 +1208,10 @@ import resource, sys
 from pathlib import Path
 import torch
 from orbitlens.checkpoint.gguf_file import GgufSource
+from orbitlens.checkpoint.stored_file import DiskFile
 
 torch.set_num_threads(1)
-source = GgufSource(Path(sys.argv[1]))
+source = GgufSource(DiskFile(Path(sys.argv[1])))
 source.read("x")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 total = sum(source.read(name).numel() for name in source.tensors)

@@ -11,6 +11,7 @@ from safetensors.torch import save, save_file
 
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.checkpoint.safetensors_file import SafetensorsSource
+from orbitlens.checkpoint.stored_file import DiskFile
 from orbitlens.errors import CheckpointError, OrbitlensError
 from orbitlens.heads.layers import load_layer
 from orbitlens.scanning.api import scan
@@ -25,7 +26,7 @@ GIT_LFS_POINTER = (
 
 
 def read_everything(file):
-    source = SafetensorsSource([file])
+    source = SafetensorsSource([DiskFile(file)])
     return {name: source.read(name) for name in source.tensors}
 
 
@@ -141,7 +142,7 @@ def test_a_header_over_the_formats_limit_is_refused_unread(tmp_path):
         handle.write(struct.pack("<Q", 100_000_001))
         handle.truncate(200_000_000)
     with pytest.raises(CheckpointError, match="header of 100000001 bytes"):
-        SafetensorsSource([file])
+        SafetensorsSource([DiskFile(file)])
 
 
 @pytest.mark.parametrize(
@@ -157,7 +158,7 @@ def test_headers_that_are_json_but_not_a_header_are_refused(tmp_path):
     for header in ([], 1, "a", None, {"a": 1}, {"a": {"dtype": "F32"}}, b"{" * 1000, b"\xff\xfe"):
         file.write_bytes(with_header(header))
         with pytest.raises(CheckpointError, match="not a whole safetensors file"):
-            SafetensorsSource([file])
+            SafetensorsSource([DiskFile(file)])
 
 
 # --- wrong contents --------------------------------------------------------------------------
@@ -277,4 +278,4 @@ def test_power_of_two_scales_are_applied(tmp_path):
     file = tmp_path / "mx.safetensors"
     scale = torch.tensor([4.0]).to(torch.float8_e8m0fnu)
     save_file({"a": torch.ones(2, 2).to(torch.float8_e4m3fn), "a_scale": scale}, file)
-    assert SafetensorsSource([file]).read("a").tolist() == [[4.0, 4.0], [4.0, 4.0]]
+    assert SafetensorsSource([DiskFile(file)]).read("a").tolist() == [[4.0, 4.0], [4.0, 4.0]]

@@ -1,12 +1,12 @@
 """A GGUF file as a `TensorSource`: names, shapes and one dequantised tensor at a time.
 
-Enters: a path. Leaves: a `GgufSource`. Blocks are dequantised by the `gguf` package, all its types.
+Enters: a file. Leaves: a `GgufSource`. Blocks are dequantised by the `gguf` package, all its types.
 """
 
 import hashlib
 import math
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -17,8 +17,8 @@ from torch import Tensor
 
 from orbitlens.checkpoint.gguf_header import GgufHeader
 from orbitlens.checkpoint.source import TensorInfo
+from orbitlens.checkpoint.stored_file import StoredFile
 from orbitlens.errors import CheckpointError
-from orbitlens.files import open_regular
 
 CHUNK = 1 << 22  # bytes made at a time: what reading a tensor needs beside the tensor
 
@@ -26,19 +26,19 @@ CHUNK = 1 << 22  # bytes made at a time: what reading a tensor needs beside the 
 class GgufSource:
     """The tensors and the metadata of one GGUF file."""
 
-    def __init__(self, path: Path) -> None:
-        """Read the header of the file at `path`; of its data, nothing."""
-        self.path = path
+    def __init__(self, file: StoredFile) -> None:
+        """Read the header of `file`; of its data, nothing."""
+        self.file, self.path = file, file.shown
         try:
-            with open_regular(path) as file:
-                header = GgufHeader(file, path)
+            with file.opened() as stream:
+                header = GgufHeader(stream, self.path, file.size)
                 self.metadata: Mapping[str, Any] = header.metadata
                 self._stored = header.stored
-                digest = _sha256_of_start(file, header.data_start)
+                digest = _sha256_of_start(stream, header.data_start)
         except OSError as error:
-            raise CheckpointError(f"{path}: the file cannot be read ({error}).") from error
+            raise CheckpointError(f"{self.path}: the file cannot be read ({error}).") from error
         self._tensors = {name: stored.info for name, stored in self._stored.items()}
-        self._hashes = {path.name: digest}
+        self._hashes = {file.name: digest}
         self._refuse_part()
 
     @property
@@ -50,6 +50,11 @@ class GgufSource:
     def header_sha256(self) -> Mapping[str, str]:
         """SHA-256 of everything before the tensors' data, by file name."""
         return self._hashes
+
+    def expecting(self, names: Sequence[str]) -> AbstractContextManager[None]:
+        """Be told which tensors are read within, so that neighbours can be fetched together."""
+        wanted = (self._stored[name] for name in names if name in self._stored)
+        return self.file.expecting([(each.offset, each.info.n_bytes) for each in wanted])
 
     def read(self, name: str) -> Tensor:
         """Return one tensor as float32 (float64 where it is stored so).
@@ -73,30 +78,25 @@ class GgufSource:
         return self._dequantised(name).item()
 
     def _dequantised(self, name: str) -> Tensor:
-        # Plain reads from a file opened anew: a mapping would keep every page ever touched in
-        # this process's memory, and kill it should the file shrink meanwhile.
         stored = self._stored[name]
         n_rows, width = math.prod(stored.info.shape[:-1]), math.prod(stored.info.shape[-1:])
         row_bytes = stored.info.n_bytes // n_rows
         is_double = stored.kind is GGMLQuantizationType.F64
         values = torch.empty((n_rows, width), dtype=torch.float64 if is_double else torch.float32)
-        try:
-            with open_regular(self.path) as file:
-                file.seek(stored.offset)
-                for rows in values.split(max(1, CHUNK // (width * values.itemsize))):
-                    rows.copy_(self._rows(file, len(rows), row_bytes, name))
-        except OSError as error:
-            raise CheckpointError(f"{self.path}: the file cannot be read ({error}).") from error
+        offset = stored.offset
+        for rows in values.split(max(1, CHUNK // (width * values.itemsize))):
+            rows.copy_(self._rows(offset, len(rows), row_bytes, name))
+            offset += len(rows) * row_bytes
         return values.reshape(stored.info.shape)
 
-    def _rows(self, file: BinaryIO, n_rows: int, row_bytes: int, name: str) -> Tensor:
+    def _rows(self, offset: int, n_rows: int, row_bytes: int, name: str) -> Tensor:
         kind = self._stored[name].kind
-        raw = np.fromfile(file, dtype=np.uint8, count=n_rows * row_bytes)
-        if raw.size != n_rows * row_bytes:
+        try:
+            raw = np.frombuffer(self.file.read(offset, n_rows * row_bytes), dtype=np.uint8)
+        except OSError as error:
             raise CheckpointError(
-                f"{self.path}: the file was cut short after it was opened: {n_rows * row_bytes} "
-                f"bytes of tensor {name!r} were expected, {raw.size} are there. Fetch it again."
-            )
+                f"{self.path}: tensor {name!r} cannot be read ({error}). Fetch the file again."
+            ) from error
         raw = raw.reshape(n_rows, row_bytes)
         if kind is GGMLQuantizationType.F64:  # the one plain type that `dequantize` does not know
             return torch.from_numpy(raw.view(np.float64))

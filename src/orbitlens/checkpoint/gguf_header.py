@@ -9,7 +9,6 @@ Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 import math
 import struct
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -47,10 +46,9 @@ class StoredTensor:
 class GgufHeader:
     """What a file holds besides tensor data, read field by field and never past its end."""
 
-    def __init__(self, file: BinaryIO, path: Path) -> None:
-        """Read the header of `file`, which was opened from `path`."""
-        self._file, self._path = file, path
-        self._size = path.stat().st_size
+    def __init__(self, file: BinaryIO, path: str, size: int) -> None:
+        """Read the header of `file`, which messages call `path` and which has `size` bytes."""
+        self._file, self._path, self._size = file, path, size
         self._left = min(self._size, LARGEST_HEADER)
         self._n_items = self._kept_items = self._kept_text = 0
         n_tensors, n_keys = self._start()

@@ -116,10 +116,10 @@ class LiveSource:
         own = self._name_of[name]
         stored = self._held if self._held is not None else _state(self._module, self._view)
         if own is not None:
-            return self._view.value(own, stored[own].detach())
+            return self._view.value(own, _fetched(self._module, stored[own]).detach())
         # Part of a tensor that files keep in pieces (experts of a mixture).
         values = {
-            key: self._view.value(key, stored[key].detach())
+            key: self._view.value(key, _fetched(self._module, stored[key]).detach())
             for key in _untied(self._module, self._view)
         }
         return _as_saved(self._module, values)[name]
@@ -180,6 +180,22 @@ def _state(module: nn.Module, view: WeightView) -> dict[str, Tensor]:
         for name, value in named.items()
         if name is not None and isinstance(value, Tensor)
     }
+
+
+def _fetched(module: nn.Module, tensor: Tensor) -> Tensor:
+    """Return a tensor's data, also where Accelerate has put it aside, in memory or on a disk."""
+    if tensor.device.type != "meta":
+        return tensor
+    for owner in module.modules():
+        own = {**owner._parameters, **owner._buffers}
+        name = next((name for name, value in own.items() if value is tensor), None)
+        if name is not None and hasattr(owner, "_hf_hook"):
+            from accelerate.utils import align_module_device
+
+            with align_module_device(owner, torch.device("cpu")):
+                found: Tensor = getattr(owner, name)
+            return found
+    return tensor
 
 
 def _untied(module: nn.Module, view: WeightView) -> dict[str, Tensor]:

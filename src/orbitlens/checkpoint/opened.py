@@ -1,12 +1,15 @@
 """Checkpoint: an architecture and where its numbers are; `load.py` makes one."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor
 
-from orbitlens.checkpoint.source import TensorSource
+from orbitlens.checkpoint.hub import HubModel, fetched
+from orbitlens.checkpoint.source import ForesightedSource, TensorSource
 from orbitlens.errors import CheckpointError
 from orbitlens.families.architecture import Architecture, Stack
 
@@ -19,6 +22,21 @@ class Checkpoint:
     architecture: Architecture
     source: TensorSource
     config: Mapping[str, Any]
+    remote: HubModel | None = None  # where it is read from afar
+
+    @cached_property
+    def local_path(self) -> str:
+        """The folder or file on this machine; a model that lies on the hub is fetched whole.
+
+        Raises:
+            CheckpointError: the hub does not give it.
+        """
+        return self.path if self.remote is None else str(fetched(self.remote.place))
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of all tensors in the files, from the headers alone."""
+        return sum(info.n_bytes for info in self.source.tensors.values())
 
     @property
     def n_parameters(self) -> int:
@@ -41,6 +59,12 @@ class Checkpoint:
                 return stack
         known = ", ".join(stack.name for stack in stacks)
         raise CheckpointError(f"{self.path}: no stack named {name!r}; this model has: {known}.")
+
+    def expecting(self, names: Sequence[str]) -> AbstractContextManager[object]:
+        """Say which tensors are read within, so that neighbours are fetched together."""
+        if isinstance(self.source, ForesightedSource):
+            return self.source.expecting(names)
+        return nullcontext()
 
     def read(self, name: str) -> Tensor:
         """Read one tensor by its name in the file."""

@@ -4,7 +4,8 @@ Enters: nothing. Leaves: the `TensorSource` protocol that the safetensors, GGUF 
 implement, so that nothing above this folder knows which kind of file the weights came from.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -40,4 +41,13 @@ class TensorSource(Protocol):
         Raises:
             CheckpointError: the data is missing or broken.
         """
+        ...
+
+
+@runtime_checkable
+class ForesightedSource(TensorSource, Protocol):
+    """A source that reads better if it knows what comes."""
+
+    def expecting(self, names: Sequence[str]) -> AbstractContextManager[object]:
+        """Be told which tensors are read within."""
         ...

@@ -54,7 +54,6 @@ class Feed:
     n_special: int = 0  # tokens in front that are no items: class and distillation tokens
     causal: bool = True  # the model's own mask
     companion: Callable[[Any], dict[str, Any]] | None = None  # config -> the other tower's input
-    crops_cache: bool = True  # the cache can forget its last tokens; no window, no running state
     shift_matters: bool | None = None  # does shifting all ids move the output? None: unknown
     obstacle_encoding: str | None = None  # why the encoding cannot be removed
     obstacle_mask: str | None = None  # why the mask cannot be changed

@@ -7,7 +7,6 @@ says about its files (`Storage`), and a `Layout` under GGUF's uniform tensor nam
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from orbitlens.errors import CheckpointError, UnknownFamilyError
@@ -19,7 +18,7 @@ from orbitlens.families.layout import Layout, PerConfig
 class GgufFile(Protocol):
     """A GGUF file, as far as metadata go."""
 
-    path: Path
+    path: str
     metadata: Mapping[str, Any]
 
     @property

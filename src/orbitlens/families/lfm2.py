@@ -60,7 +60,7 @@ LFM2 = Family(
         ),
     ),
     feed=with_obstacle(
-        Feed(encoding=Encoding.ROTARY, ids=None, mask=None, crops_cache=False),
+        Feed(encoding=Encoding.ROTARY, ids=None, mask=None),
         "a convolution over neighbouring tokens sees order itself, and no switch takes it out",
     ),
     gguf={"lfm2": STORAGE},
