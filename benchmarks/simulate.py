@@ -1,6 +1,6 @@
 """What a simulation costs: five problems, ours and its peers, in one run.
 
-    python benchmarks/simulate.py [--quick] [--only P1,P2] [--json FILE]
+    python benchmarks/simulate.py [--quick] [--only P1,P2] [--json FILE] [--without "A;B"]
 
 Every solver gets the loosest tolerance of a fixed ladder that meets the asked accuracy with room to
 spare on a seed of its own, the most accurate one where none has room; times and errors are then
@@ -9,6 +9,10 @@ side. A solver that misses the accuracy is shown and does not count. Peers run a
 8th-order method where they have both, those of torch with `scaled_dot_product_attention`, which is
 never slower for them than a plain softmax; the fastest stands for the peer. Compilation is
 not timed.
+
+Ratios are of processor time, all threads of a solver together, torch and XLA with one each: the
+clock says nothing on a machine that others use too. Problems that are not run keep their rows in
+FILE; each row says when it was measured, and at which load.
 """
 
 import argparse
@@ -23,12 +27,20 @@ from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_ENABLE_X64", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault(
+    "XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+)
 
+import numba
 import numpy as np
 import torch
 from _timing import machine, time_in_turns, time_once
 from scipy.integrate import solve_ivp
 
+from orbitlens.flows._fast.lanes import FULL_TERMS, SHORT_TERMS, WIDEST_LANES
+from orbitlens.flows._fast.powers import LANES, power_tables
+from orbitlens.flows._fast.vectors import bundle, lanes, plus, power, put, spread
 from orbitlens.flows.ensemble import simulate_ensemble
 from orbitlens.flows.fields import AttentionField
 from orbitlens.flows.integrate import EVENTS, IntegrateOptions, integrate_flow
@@ -452,7 +464,7 @@ def measure(problem: Problem, solvers: dict[str, Solver], repeats: int) -> list[
 # --- the machine's own limit -----------------------------------------------------------------
 
 
-def limit(problem: Problem) -> dict[str, float]:
+def product_limit(problem: Problem) -> dict[str, float]:
     """Return what one evaluation takes, and the least its products and exponentials would."""
     a = problem.arrays(0)
     system = our_system(problem, a, 1.0)
@@ -470,6 +482,54 @@ def limit(problem: Problem) -> dict[str, float]:
         repeats=20,
     )
     return {name: time.wall for name, time in times.items()}
+
+
+def exponential_limit(problem: Problem, rtol: float, cpu: float) -> dict[str, float]:
+    """Return what a run's exponentials alone would take, at the rate that this machine does them.
+
+    The rate is that of powers of two from and to registers, eight lanes at a time, without scores,
+    sums or steps; the number is that of pairs times evaluations.
+    """
+    n_evaluations = sum(
+        integrate_flow(
+            our_system(problem, arrays, beta),
+            torch.from_numpy(x),
+            until=problem.until,
+            options=IntegrateOptions(rtol=rtol, n_saved=2),
+        ).n_evaluations
+        for seed in SEEDS
+        for arrays in [problem.arrays(seed)]
+        for beta, x in zip(arrays["beta"], arrays["x"], strict=True)
+    ) / len(SEEDS)
+    n = n_evaluations * problem.n_heads * problem.n**2
+    seconds = n * seconds_a_power(rtol)
+    return {
+        "n_evaluations": n_evaluations,
+        "n_exponentials": n,
+        "nanoseconds": 1e9 * seconds / n,
+        "seconds": seconds,
+        "share": seconds / cpu,
+    }
+
+
+def seconds_a_power(rtol: float, n: int = 2**20) -> float:
+    """Measure the powers of two that attention takes, from numbers in the cache."""
+    table = power_tables(rtol)[1]
+    terms = SHORT_TERMS if len(table) == len(SHORT_TERMS) + 2 else FULL_TERMS
+    x = np.random.default_rng(0).uniform(-3, 0, (2, 256))
+    out = np.zeros((2, LANES))
+    run = lambda: sum_powers(x, table, terms, n // 256, out)  # noqa: E731
+    return time_in_turns({"powers": run}, repeats=30)["powers"].cpu / n
+
+
+@numba.njit(fastmath={"contract"})
+def sum_powers(x, table, terms, repeats, out):
+    """Sum 2^x over a row of an array, again and again."""
+    for _ in range(repeats):
+        total = spread(0.0)
+        for i in range(0, x.shape[1], LANES):
+            total = plus(total, power(lanes(x, 0, i), table, terms))
+        put(bundle(out, 0, 0.0, (0, 0)), total, out, 0)
 
 
 # --- goals and the table ---------------------------------------------------------------------
@@ -501,8 +561,8 @@ def outcomes(problem: Problem, results: list[Result]) -> list[Outcome]:
     peers = [r for r in results[1:] if r.rtol is not None and r.counts(problem.accuracy)]
     for against, goal in GOALS[problem.name]:
         fit = [r for r in peers if against == "best peer" or r.solver.startswith(against)]
-        best = min(fit, key=lambda r: r.wall, default=None)
-        ratio = None if best is None else best.wall / mine.wall
+        best = min(fit, key=lambda r: r.cpu, default=None)
+        ratio = None if best is None else best.cpu / mine.cpu
         met = ratio is not None and ratio >= goal and mine.counts(problem.accuracy)
         peer = None if best is None else best.solver
         found.append(Outcome(against=against, goal=goal, peer=peer, ratio=ratio, met=met))
@@ -514,15 +574,16 @@ def show(problem: Problem, results: list[Result]) -> bool:
     mine = results[0]
     print(f"\n**{problem.name}**: {problem.what}, until t = {problem.until:g}; ", end="")
     print(f"relative error at most {problem.accuracy:g}\n")
-    print("| solver | rtol | largest error | time | times ours |\n| --- | --- | --- | --- | --- |")
+    print("| solver | rtol | largest error | processor time | times ours |")
+    print("| --- | --- | --- | --- | --- |")
     for result in results:
         if result.rtol is None:
             print(f"| {result.solver} | none | missed on the whole ladder | - | - |")
             continue
-        cells = [f"{result.rtol:g}", f"{result.error:.0e}", f"{1e3 * result.wall:.1f} ms"]
+        cells = [f"{result.rtol:g}", f"{result.error:.0e}", f"{1e3 * result.cpu:.1f} ms"]
         ratio = "-"
         if mine.rtol is not None:
-            ratio = f"{result.wall / mine.wall:.2f} ({result.cpu / mine.cpu:.2f})"
+            ratio = f"{result.cpu / mine.cpu:.2f} ({result.wall / mine.wall:.2f} by the clock)"
         missed = "" if result.counts(problem.accuracy) else " (too inaccurate to count)"
         print(f"| {result.solver} | {' | '.join(cells)} | {ratio}{missed} |")
     met = mine.counts(problem.accuracy)
@@ -557,12 +618,30 @@ def show_limit(problem: Problem, times: dict[str, float]) -> bool:
     return share >= goal
 
 
-def installed() -> dict[str, Solver]:
+def show_exponentials(found: dict[str, float]) -> None:
+    print(
+        f"- {found['n_exponentials']:.3g} exponentials in {found['n_evaluations']:.0f} evaluations "
+        f"at {found['nanoseconds']:.2f} ns take {1e3 * found['seconds']:.2f} ms, "
+        f"{found['share']:.0%} of the run"
+    )
+
+
+def store(file: Path, about: dict[str, object], rows: list[dict]) -> None:
+    """Write the rows; problems that were not run keep those of an earlier run."""
+    before = json.loads(file.read_text())["problems"] if file.exists() else []
+    found = {row["problem"]["name"]: row for row in [*before, *rows]}
+    order = [found[problem.name] for problem in PROBLEMS if problem.name in found]
+    file.write_text(json.dumps({"about": about, "problems": order}, indent=1))
+
+
+def installed(without: list[str]) -> dict[str, Solver]:
     import importlib.util
 
     module = {"torchdiffeq": "torchdiffeq", "torchode": "torchode", "diffrax": "diffrax"}
     kept = {}
     for name, solver in SOLVERS.items():
+        if name in without:
+            continue
         needs = module.get(name.split()[0])
         if needs is None or importlib.util.find_spec(needs) is not None:
             kept[name] = solver
@@ -577,9 +656,13 @@ def main() -> int:
     names = ",".join(problem.name for problem in PROBLEMS)
     parser.add_argument("--quick", action="store_true", help="few tokens: does it run?")
     parser.add_argument("--only", default=names, help="some of: %(default)s")
+    parser.add_argument(
+        "--without", default="", metavar="SOLVERS", help="names to leave out, with ; between them"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results as JSON")
     arguments = parser.parse_args()
-    solvers, about, met, rows = installed(), machine(), True, []
+    without = arguments.without.split(";")
+    solvers, about, met, rows = installed(without), machine(), True, []
     print(", ".join(f"{key} {value}" for key, value in about.items()))
     for problem in PROBLEMS:
         if problem.name not in arguments.only.split(","):
@@ -602,11 +685,17 @@ def main() -> int:
             "goals": [asdict(outcome) for outcome in outcomes(problem, results)],
         }
         if problem.n_systems == 1 and not problem.single:
-            row["evaluation"] = limit(problem)
+            row["evaluation"] = product_limit(problem)
             met = show_limit(problem, row["evaluation"]) and met
+        mine = results[0]
+        if problem.d_head <= WIDEST_LANES and mine.rtol is not None:
+            row["exponentials"] = exponential_limit(problem, mine.rtol, mine.cpu)
+            show_exponentials(row["exponentials"])
+        row["load"] = [about["load"], round(os.getloadavg()[0], 1)]
+        row["date"] = about["date"]
         rows.append(row)
         if arguments.json:
-            arguments.json.write_text(json.dumps({"about": about, "problems": rows}, indent=1))
+            store(arguments.json, about, rows)
     print(f"\nload at the end {os.getloadavg()[0]:.1f}")
     return 0 if met or arguments.quick else 1
 

@@ -25,6 +25,21 @@ def speed() -> str:
     return table(["Problem", "Against", "Times as fast", "Goal", "Time"], rows)
 
 
+def gradients() -> str:
+    """Return what gradients cost, in units of a flow."""
+    stored = json.loads(STORED.with_name("simulate-gradients.json").read_text(encoding="utf-8"))
+    rows = [
+        (
+            row["what"],
+            f"{1e3 * row['flow']:.1f} ms",
+            f"{1e3 * row['gradient']:.1f} ms",
+            f"{row['ratio']:.1f}, {'met' if row['ratio'] <= row['goal'] else 'missed'}",
+        )
+        for row in stored["rows"]
+    ]
+    return table(["", "Flow", "Gradient", "Times a flow"], rows)
+
+
 def evaluations() -> str:
     """Return one evaluation of wide heads beside the products of all pairs alone."""
     rows = []

@@ -8,7 +8,7 @@ import torch
 from orbitlens.flows.integrate import integrate_flow
 from orbitlens.flows.outcome import Fate, fate
 from orbitlens.flows.prediction import Ground, predict
-from orbitlens.flows.system import Mask, System, system_of_maps
+from orbitlens.flows.system import Geometry, Mask, System, system_of_maps
 from slow_flow import normal, seeded
 
 EYE = torch.eye(2, dtype=torch.float64)
@@ -145,6 +145,31 @@ def test_the_speed_limit_knows_the_drift():
     limit = held(system, CLOUD)["T5"]
     assert limit.numbers == {"rate": pytest.approx(1.0), "drift": pytest.approx(5.0)}
     assert "5 (exp(1 t) - 1) / 1" in limit.why
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-200, 1e-160, 1e160, 1e200, 1e300])
+@pytest.mark.parametrize("geometry", list(Geometry))
+@pytest.mark.parametrize("part", ["values", "scores", "tokens", "drift", "one token"])
+def test_nothing_is_proved_by_numbers_whose_squares_floats_do_not_hold(size, geometry, part):
+    """T5 was once printed as exp(nan t) and, for maps of 1e-200, as exp(0 t)."""
+    of = {name: size if name == part else 1.0 for name in ("values", "scores", "tokens", "drift")}
+    system = replace(
+        system_of_maps(of["scores"] * EYE, of["values"] * EYE),
+        drift=of["drift"] * torch.tensor([1.0, 0.0]).double(),
+        geometry=geometry,
+    )
+    tokens = of["tokens"] * CLOUD.abs()
+    if part == "one token":
+        tokens = torch.cat([tokens[:-1], size * tokens[-1:]])
+    found = predict(system, tokens)
+    assert found.certificates == ()
+    assert found.source is Ground.NONE
+
+
+def test_numbers_of_unusual_size_are_still_spoken_of():
+    for size in (1e-20, 1e20):
+        found = held(system_of_maps(EYE, size * EYE), CLOUD.abs())
+        assert found["T5"].numbers["rate"] == pytest.approx(size)
 
 
 def test_a_window_as_wide_as_the_context_is_none():

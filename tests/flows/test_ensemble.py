@@ -25,7 +25,7 @@ from orbitlens.flows.examples import (
     random_definite,
 )
 from orbitlens.flows.integrate import IntegrateOptions, Method, integrate_flow
-from orbitlens.flows.outcome import Fate
+from orbitlens.flows.outcome import Fate, fate
 from orbitlens.flows.system import Geometry, Mask, system_of_maps
 from orbitlens.trajectory import Status
 from slow_flow import ENCODINGS, MASKS, normal, random_system, seeded
@@ -56,6 +56,31 @@ def test_an_ensemble_is_its_members_run_one_by_one():
         assert alone.log_scale[-1] == together.log_scale[k]
         assert alone.n_evaluations == together.n_evaluations[k]
         assert alone.status is together.statuses[k]
+
+
+def test_an_ensemble_of_all_sorts_is_its_members_run_one_by_one():
+    """Shapes, settings and ends differ: some settle, some run away, one has too few steps."""
+    causal = {"mask": Mask.CAUSAL, "window": 3}
+    systems = [
+        example_system("aligned"),  # runs away
+        replace(example_system("anti-aligned"), geometry=Geometry.SPHERE, beta=3.0),
+        replace(example_system("random", seed=1), **causal),
+        replace(example_system("random", seed=2), positions=normal(seeded(9), 10, 3)),
+        example_system("aligned"),
+        replace(example_system("nd"), beta=0.5),
+        replace(example_system("nd"), beta=200.0),
+    ]
+    x = normal(seeded(3), len(systems), 10, 3)
+    options = IntegrateOptions(max_steps=25, n_saved=3)
+    together = simulate_ensemble(systems, x, until=15.0, options=options)
+    for k, system in enumerate(systems):
+        alone = integrate_flow(system, x[k], until=15.0, options=options)
+        assert torch.equal(alone.unit_tokens[-1], together.unit_tokens[k])
+        assert alone.log_scale[-1] == together.log_scale[k]
+        assert alone.n_evaluations == together.n_evaluations[k]
+        assert alone.status is together.statuses[k]
+        assert fate(alone, system.geometry) is together.fates[k]
+    assert len(set(together.statuses)) > 2
 
 
 def test_the_number_of_threads_changes_nothing():

@@ -77,6 +77,17 @@ class IntegrateOptions:
     seed: int = 0  # of the noise
     single: bool = False  # attention in float32, tokens in float64; for rtol from 1e-6 up
 
+    @property
+    def adaptive_method(self) -> Tableau:
+        """The adaptive method: as asked for, or by the tolerance."""
+        auto = Method.DOP853 if self.rtol <= TIGHT else Method.RK45
+        return TABLEAUS[auto if self.method is Method.AUTO else self.method]
+
+    @property
+    def may_be_compiled(self) -> bool:
+        """Whether small systems are left to the compiled integrator."""
+        return self.compiled and not self.single and self.adaptive_method is steps.DOP853
+
 
 def integrate_flow(
     system: System, tokens: Tokens, *, until: float, options: IntegrateOptions | None = None
@@ -87,7 +98,7 @@ def integrate_flow(
         InputError: shapes, times or tolerances that cannot be met.
     """
     options = options or IntegrateOptions()
-    start = _start(system, tokens, until, options)
+    start = checked_start(system, tokens, until, options)
     run = _Run(system, start, np.linspace(0.0, until, options.n_saved), options)
     if not options.method.is_adaptive or system.noise > 0:
         run.fixed()
@@ -97,7 +108,23 @@ def integrate_flow(
     return run.trajectory()
 
 
-def _start(system: System, tokens: Tokens, until: float, options: IntegrateOptions) -> Tokens:
+def finish_flow(
+    system: System, start: Tokens, *, until: float, options: IntegrateOptions, first: Segment
+) -> Trajectory:
+    """Go on from a first stretch in the raw chart, that began at a checked start."""
+    run = _Run(system, start, np.linspace(0.0, until, options.n_saved), options)
+    run.adaptive(first)
+    return run.trajectory()
+
+
+def checked_start(
+    system: System, tokens: Tokens, until: float, options: IntegrateOptions
+) -> Tokens:
+    """Return where a flow starts: on its sphere, with its positions.
+
+    Raises:
+        InputError: shapes, times or tolerances that cannot be met.
+    """
     if tokens.ndim != 2 or tokens.shape[1] != system.d_model or tokens.shape[0] < 1:
         raise InputError(
             f"tokens have shape {list(tokens.shape)}; this system moves tokens of width "
@@ -170,15 +197,8 @@ class _Run:
 
     # --- adaptive ---
 
-    @property
-    def method(self) -> Tableau:
-        """The adaptive method: as asked for, or by the tolerance."""
-        asked = self.options.method
-        auto = Method.DOP853 if self.options.rtol <= TIGHT else Method.RK45
-        return TABLEAUS[auto if asked is Method.AUTO else asked]
-
-    def adaptive(self) -> None:
-        """Go from chart to chart until the time is up."""
+    def adaptive(self, first: Segment | None = None) -> None:
+        """Go from chart to chart until the time is up, after a stretch that is done if any is."""
         asked = self.options.scaled_chart
         may_change = asked is None and charts.has_scaled_chart(self.system)
         self.largest = charts.largest_raw(self.start) if may_change else math.inf
@@ -186,7 +206,8 @@ class _Run:
         scaled = bool(asked) or begin_scaled
         y = charts.to_vector(self.start, 0.0, scaled=scaled)
         while self.t < self.times[-1]:
-            segment = self._segment(y, scaled)
+            segment = first or self._segment(y, scaled)
+            first = None
             self._keep(segment, scaled)
             if self.t >= self.times[-1] or self.stop in {Stop.STEP_LIMIT, Stop.STUCK}:
                 break
@@ -207,15 +228,16 @@ class _Run:
             high=math.inf if scaled else self.largest,
         )
         n = len(self.start)
-        eighth_order = self.method is steps.DOP853
-        if self.options.compiled and eighth_order and not self.options.single:
+        if self.options.may_be_compiled:
             follow = fast_path(self.system, n).follow
             if follow is not None:
                 return follow(y, self.t, moments, scaled, limits)
         kind = ScaledChart if scaled else RawChart
         exact = kind(self.system, n)
         chart = kind(self.system, n, torch.float32) if self.single else exact
-        run = AdaptiveRun(chart, self.method, limits, exact if self.single else None)
+        run = AdaptiveRun(
+            chart, self.options.adaptive_method, limits, exact if self.single else None
+        )
         return run.follow(y, self.t, moments)
 
     def _keep(self, segment: Segment, scaled: bool) -> None:

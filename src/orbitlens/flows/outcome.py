@@ -6,6 +6,7 @@ cosine over pairs, where attention sees directions.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -85,17 +86,32 @@ def log_sizes(
 
 def describe_end(geometry: Geometry, times: Tensor, tokens: Tensor, log_scale: Tensor) -> End:
     """Read off a trajectory's saved moments how it ended."""
+    return describe_ends(geometry, times, tokens[None], log_scale[None])[0]
+
+
+def describe_ends(
+    geometry: Geometry,
+    times: Float[Tensor, " steps"],
+    tokens: Float[Tensor, "system steps tokens d_model"],
+    log_scale: Float[Tensor, "system steps"],
+) -> list[End]:
+    """Read off the saved moments of many trajectories how each ended."""
     # In NumPy: on a few small tokens an operation of torch takes longer than a step of the flow.
     moments, x, scale = times.numpy(), tokens.double().numpy(), log_scale.numpy()
     sizes = _log_sizes(x, scale)
-    first = max(float(sizes[0]), 0.0)
-    if geometry is Geometry.FREE and sizes[-1] - first > RUNAWAY:
-        when = float(moments[np.argmax(sizes - first > RUNAWAY)])
-        return End(status=Status.DIVERGED, time=when, n_clusters=_clusters(x[-1]))
-    if scale[-1] != 0.0:  # on its way out, in the scaled chart: nothing has settled
-        n_clusters = _clusters(x[-1])
-        return End(status=Status.FINISHED, time=float(moments[-1]), n_clusters=n_clusters)
-    return _settled_end(geometry, moments, x)
+    first = np.maximum(sizes[:, :1], 0.0)
+    away = sizes - first > RUNAWAY
+    ran = away[:, -1] if geometry is Geometry.FREE else np.zeros(len(x), dtype=bool)
+    inside = ~ran & (scale[:, -1] == 0.0)  # else on its way out, in the scaled chart: not settled
+    ends: list[End | None] = [None] * len(x)
+    for k in np.flatnonzero(~inside):
+        status = Status.DIVERGED if ran[k] else Status.FINISHED
+        when = float(moments[np.argmax(away[k])] if ran[k] else moments[-1])
+        ends[k] = End(status=status, time=when, n_clusters=_clusters(x[k, -1]))
+    settled = _settled_ends(geometry, moments, x[inside])
+    for k, end in zip(np.flatnonzero(inside), settled, strict=True):
+        ends[k] = end
+    return [end for end in ends if end is not None]
 
 
 def _lengths(x: Array) -> Array:
@@ -121,19 +137,20 @@ def _count(x: Array, radius: float) -> int:
     return int(_labels(x, radius).max()) + 1
 
 
-def _radius(start: Array, geometry: Geometry) -> float:
+def _radii(starts: Array, geometry: Geometry) -> Array:
+    """Return how close tokens of each system have to be to count as one."""
     if geometry is not Geometry.FREE:
-        return CLUSTER
-    spread = float(_lengths(start - start.mean(axis=0)).max())
-    size = float(_lengths(start).max())
-    if spread > 1e-12 * size:
-        return CLUSTER * spread
-    return CLUSTER * size if size > 0 else CLUSTER  # tokens that start as one
+        return np.full(len(starts), CLUSTER)
+    spread = _lengths(starts - starts.mean(axis=1, keepdims=True)).max(axis=1)
+    size = _lengths(starts).max(axis=1)
+    alone = np.where(size > 0, size, 1.0)  # tokens that start as one
+    radii: Array = CLUSTER * np.where(spread > 1e-12 * size, spread, alone)
+    return radii
 
 
 def _directions(x: Array, geometry: Geometry) -> Array:
     """Return what clusters: directions where normalisation makes length irrelevant."""
-    return x if geometry is Geometry.FREE else x / np.maximum(_lengths(x), 1e-300)[:, None]
+    return x if geometry is Geometry.FREE else x / np.maximum(_lengths(x), 1e-300)[..., None]
 
 
 def _clusters(x: Array) -> int:
@@ -141,40 +158,49 @@ def _clusters(x: Array) -> int:
     return _count(x, CLUSTER * size) if size > 0 else 1
 
 
-def _settled_end(geometry: Geometry, times: Array, tokens: Array) -> End:
+def _settled_ends(geometry: Geometry, times: Array, tokens: Array) -> list[End]:
     """Look for the moment from which on tokens stay in as many clusters as at the end."""
-    n = tokens.shape[1]
-    radius = _radius(tokens[0], geometry)
-    last = _directions(tokens[-1], geometry)
-    clusters = _count(last, radius)
-    finished = End(status=Status.FINISHED, time=float(times[-1]), n_clusters=clusters)
-    if clusters == n and n > 1:
-        return finished
-    gaps = [_lengths(_directions(x, geometry) - last).max() for x in tokens]
-    moving = np.flatnonzero(np.array(gaps) > radius)
-    settled = int(moving[-1]) + 1 if len(moving) else 0
-    if settled >= len(times) - 1 and len(times) > 2:
-        return finished
-    status = Status.CONVERGED if clusters == 1 else Status.COLLAPSED
-    return End(status=status, time=float(times[settled]), n_clusters=clusters)
+    if not len(tokens):
+        return []
+    n = tokens.shape[2]
+    radii = _radii(tokens[:, 0], geometry)
+    x = _directions(tokens, geometry)
+    clusters = [_count(last, radius) for last, radius in zip(x[:, -1], radii, strict=True)]
+    moving = _lengths(x - x[:, -1:]).max(axis=-1) > radii[:, None]
+    # The last moment at which some token is elsewhere; the one after it, if there is none before.
+    settled = np.where(moving.any(axis=1), moving.shape[1] - np.argmax(moving[:, ::-1], axis=1), 0)
+    ends = []
+    for n_clusters, begun in zip(clusters, settled, strict=True):
+        scattered = n_clusters == n and n > 1
+        if scattered or (begun >= len(times) - 1 and len(times) > 2):
+            status, when = Status.FINISHED, float(times[-1])
+        else:
+            status = Status.CONVERGED if n_clusters == 1 else Status.COLLAPSED
+            when = float(times[begun])
+        ends.append(End(status=status, time=when, n_clusters=n_clusters))
+    return ends
 
 
-def log_spreads(tokens: Float[Tensor, "steps tokens d_model"]) -> Float[Tensor, " steps"]:
+def log_spreads(tokens: Float[Tensor, "*system steps tokens d_model"]) -> Tensor:
     """Return S = ln(1 - C) at each moment, C the mean cosine over pairs; 0 for a single token.
 
     1 - C is half the mean squared distance between directions: no difference of near numbers.
     """
     x = tokens.double().numpy()
     y = x / np.maximum(_lengths(x), 1e-300)[..., None]
-    apart = np.square(y - y.mean(axis=1, keepdims=True)).sum(axis=(1, 2))
-    return torch.from_numpy(np.log(np.maximum(apart / max(x.shape[1] - 1, 1), NO_SPREAD)))
+    apart = np.square(y - y.mean(axis=-2, keepdims=True)).sum(axis=(-2, -1))
+    return torch.from_numpy(np.log(np.maximum(apart / max(x.shape[-2] - 1, 1), NO_SPREAD)))
 
 
 def course(trajectory: Trajectory, geometry: Geometry) -> Array:
     """Return what a fate is read off, at each moment: ln of the largest length, or S."""
+    return _courses(trajectory.unit_tokens, trajectory.log_scale, geometry)
+
+
+def _courses(tokens: Tensor, log_scale: Tensor, geometry: Geometry) -> Array:
     if geometry is Geometry.FREE:
-        return _log_sizes(trajectory.unit_tokens.numpy(), trajectory.log_scale.numpy())
-    values: Array = log_spreads(trajectory.unit_tokens).numpy()
+        return _log_sizes(tokens.numpy(), log_scale.numpy())
+    values: Array = log_spreads(tokens).numpy()
     return values
 
 
@@ -184,14 +210,30 @@ def fate(trajectory: Trajectory, geometry: Geometry = Geometry.FREE) -> Fate:
     Its size doubled and grows, halved and shrinks, or neither; of directions, S rose or fell by
     more than theory's bound for a sign.
     """
-    values = course(trajectory, geometry)
+    return _fate(course(trajectory, geometry), trajectory.status, geometry)
+
+
+def fates(
+    geometry: Geometry,
+    tokens: Float[Tensor, "system steps tokens d_model"],
+    log_scale: Float[Tensor, "system steps"],
+    statuses: Sequence[Status],
+) -> list[Fate]:
+    """Return where each of many clouds went; see `fate`."""
+    courses = _courses(tokens, log_scale, geometry)
+    return [
+        _fate(values, status, geometry) for values, status in zip(courses, statuses, strict=True)
+    ]
+
+
+def _fate(values: Array, status: Status, geometry: Geometry) -> Fate:
     change = values[-1] - values[0]
     if geometry is not Geometry.FREE:
         if abs(change) <= TURN:
             return Fate.MIXED
         return Fate.DIVERGING if change > 0 else Fate.CONVERGING
     slope = values[-1] - values[-2] if len(values) > 1 else 0.0
-    if trajectory.status is Status.DIVERGED or (change > TREND and slope > 0):
+    if status is Status.DIVERGED or (change > TREND and slope > 0):
         return Fate.DIVERGING
     if change < -TREND and slope <= 0:
         return Fate.CONVERGING

@@ -22,6 +22,8 @@ from orbitlens.theory.certificates import Certificate
 from orbitlens.theory.maps import HeadMaps
 from orbitlens.theory.rates import LayerDrift
 
+WEIGHTS, SIZES = 1e25, 1e50  # of factors, of tokens: beyond them, or 1 over them, squares of maps
+# and of tokens leave the range of floats, and what is computed proves nothing
 CLEAR = 0.2  # expansion index beyond which the closure is taken to speak clearly
 
 
@@ -81,6 +83,9 @@ def predict(system: System, tokens: Tokens) -> Prediction:
     if system.unnormalised or system.noise > 0 or system.reinjected:
         why = "theorems and closure are for softmax attention, without noise or re-injection"
         return Prediction(fate=Fate.MIXED, source=Ground.NONE, why=why, certificates=())
+    if not _in_range(system, tokens):
+        why = "weights or tokens are so large or so small that floats can check no theorem"
+        return Prediction(fate=Fate.MIXED, source=Ground.NONE, why=why, certificates=())
     if system.positions is not None:  # added at the input: the start, and nothing after it
         tokens = tokens + checked_positions(system, tokens.shape[0])
     if system.window is not None and system.window >= tokens.shape[0]:
@@ -98,6 +103,21 @@ def predict(system: System, tokens: Tokens) -> Prediction:
         certificates = direction_certificates(system, tokens, heads, maps)
         source, fate, why = _by_direction(certificates)
     return Prediction(fate=fate, source=source, why=why, certificates=certificates)
+
+
+def _in_range(system: System, tokens: Tokens) -> bool:
+    """Whether weights and tokens are of sizes whose products floats can hold."""
+    factors = (system.w_q * system.beta, system.w_k, system.w_v, system.w_o, system.b_q, system.b_k)
+    given = [part for part in (*factors, system.alibi_slopes) if part is not None]
+    moved = [tokens.abs().amax(dim=1)]
+    moved += [part.abs().max() for part in (system.drift, system.positions) if part is not None]
+    return all(_within(part.abs().max(), WEIGHTS) for part in given) and all(
+        _within(part, SIZES) for part in moved
+    )
+
+
+def _within(sizes: torch.Tensor, largest: float) -> bool:
+    return bool(((sizes == 0) | ((sizes >= 1 / largest) & (sizes <= largest))).all())
 
 
 Outlook = tuple[Ground, Fate, str]

@@ -19,9 +19,10 @@ from orbitlens.heads.head import Head
 from orbitlens.heads.layers import AttentionLayer
 from orbitlens.running.batches import batches_of, limits_for
 from orbitlens.running.capture import LayerStates, capturing
+from orbitlens.running.devices import input_device
 from orbitlens.running.inputs import Batch, inputs_of, n_positions
-from orbitlens.running.loading import threads_for
 from orbitlens.running.model import Model
+from orbitlens.running.workers import threads_for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +118,7 @@ def context_states(
         if index in layers:
             kept[index] = states
 
-    device = next(opened.module.parameters()).device
+    device = input_device(opened.module)
     cut = {name: x[:1, :context] if x.ndim == 2 else x[:1] for name, x in batch.items()}
     fed = {name: x.to(device) for name, x in cut.items()}
     with threads_for(opened.n_parameters), opened.evaluating() as module:

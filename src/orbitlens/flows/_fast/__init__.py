@@ -42,7 +42,7 @@ def fast_path(system: System, n_tokens: int) -> FastPath:
 
 def _follower(system: System, n_tokens: int) -> Follow:
     def run(y: Vector, t: float, moments: Vector, scaled: bool, limits: StepLimits) -> Segment:
-        arrays = system_arrays(system, n_tokens)
+        arrays = system_arrays(system, n_tokens, limits.rtol)
         saved, kept, y, t, n_steps, n_evaluations, stop = follow(
             arrays,
             np.ascontiguousarray(y),

@@ -1,7 +1,9 @@
 """The bridge to the compiled integrator: a `System` as arrays.
 
-Enters: a `System` and a number of tokens. Leaves: `SystemArrays`.
+Enters: a `System`, or several of one shape, and a number of tokens. Leaves: `SystemArrays`.
 """
+
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -9,39 +11,76 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from orbitlens.flows._fast.attention import ON_SPHERE, UNIT_INPUT, UNIT_OUTPUT, Array, SystemArrays
-from orbitlens.flows._fast.rows import LANES
+from orbitlens.flows._fast.lanes import padded_width
+from orbitlens.flows._fast.mixer import mixer_address
+from orbitlens.flows._fast.powers import power_tables
 from orbitlens.flows.system import Geometry, Mask, System
 from orbitlens.heads.rotary import plane_indices, resolve_rotary
 
 Places = NDArray[np.int64]
 
 
-def system_arrays(system: System, n_tokens: int) -> SystemArrays:
-    """Return a system as the arrays of compiled code."""
-    flat, table = np.empty(0), np.empty((0, 0))
+# Tensors of a system; None stands for what it does not have.
+TENSORS = ("w_q", "w_k", "w_v", "w_o", "b_q", "b_k", "drift", "alibi_slopes")
+
+
+def system_arrays(system: System, n_tokens: int, rtol: float = 0.0) -> SystemArrays:
+    """Return a system as the arrays of compiled code, exact enough for a tolerance."""
+    tensors = {name: getattr(system, name) for name in TENSORS}
+    positions = system.positions if system.reinjected else None
+    return _arrays(system, {**tensors, "positions": positions}, n_tokens, rtol, ())
+
+
+def stacked_arrays(systems: Sequence[System], n_tokens: int, rtol: float) -> SystemArrays:
+    """Return systems of one shape and one setting, as arrays with an axis of systems in front."""
+    first = systems[0]
+    present = [name for name in TENSORS if getattr(first, name) is not None]
+    present += ["positions"] if first.reinjected else []
+    stacks = {name: torch.stack([getattr(system, name) for system in systems]) for name in present}
+    tensors = dict.fromkeys((*TENSORS, "positions")) | stacks
+    return _arrays(first, tensors, n_tokens, rtol, (len(systems),))
+
+
+def _arrays(
+    system: System,
+    tensors: Mapping[str, Tensor | None],
+    n_tokens: int,
+    rtol: float,
+    axes: tuple[int, ...],
+) -> SystemArrays:
     cosine, sine, first, second = _rotary_tables(system, n_tokens)
+    flat, table = np.empty((*axes, 0)), np.empty((*axes, 0, 0))
+
+    def plain(name: str, missing: Array) -> Array:
+        value = tensors[name]
+        return missing if value is None else _array(value)
+
+    def padded(name: str, dim: int) -> Array:
+        value = tensors[name]
+        return table if value is None else _padded(value, dim)
+
     return SystemArrays(
-        w_q=_padded(system.w_q, -1),
-        w_k=_padded(system.w_k, -1),
-        w_v=_padded(system.w_v, -1),
-        w_o=_padded(system.w_o, -2),
+        w_q=padded("w_q", -1),
+        w_k=padded("w_k", -1),
+        w_v=padded("w_v", -1),
+        w_o=padded("w_o", -2),
         width=system.d_head,
-        b_q=table if system.b_q is None else _padded(system.b_q, -1),
-        b_k=table if system.b_k is None else _padded(system.b_k, -1),
-        drift=flat if system.drift is None else _array(system.drift),
-        slopes=flat if system.alibi_slopes is None else _array(system.alibi_slopes),
+        b_q=padded("b_q", -1),
+        b_k=padded("b_k", -1),
+        drift=plain("drift", flat),
+        slopes=plain("alibi_slopes", flat),
         cosine=cosine,
         sine=sine,
         first=first,
         second=second,
-        positions=_array(system.positions)
-        if system.reinjected and system.positions is not None
-        else table,
+        positions=plain("positions", table),
         beta=float(system.beta),
         causal=system.mask is Mask.CAUSAL,
         window=system.window or 0,
         geometry=_geometry_bits(system.geometry),
         unnormalised=system.unnormalised,
+        powers=power_tables(rtol),
+        mixer=mixer_address(),
     )
 
 
@@ -50,9 +89,9 @@ def _array(value: Tensor) -> Array:
 
 
 def _padded(value: Tensor, dim: int) -> Array:
-    """Return an array whose head width is rounded up to whole LANES, with zeros."""
+    """Return an array whose head width is filled up with zeros."""
     shape = list(value.shape)
-    shape[dim] += -shape[dim] % LANES
+    shape[dim] = padded_width(shape[dim])
     padded = np.zeros(shape)
     padded[tuple(map(slice, value.shape))] = value.numpy()
     return padded

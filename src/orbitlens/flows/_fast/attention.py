@@ -11,7 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orbitlens.flows._fast.compiling import compiled
-from orbitlens.flows._fast.rows import FAST, U, mix_rows
+from orbitlens.flows._fast.lanes import columns_for
+from orbitlens.flows._fast.mixer import mix_head
+from orbitlens.flows._fast.powers import Tables
+from orbitlens.flows._fast.rows import FAST, U
 
 Array = NDArray[np.float64]
 LARGEST_LOGIT = 1e280  # beyond, attention is a choice of the largest score, and floats overflow
@@ -23,7 +26,7 @@ ON_SPHERE, UNIT_INPUT, UNIT_OUTPUT = 1, 2, 4
 class SystemArrays(NamedTuple):
     """A system as arrays; empty arrays stand for what it does not have."""
 
-    w_q: Array  # heads, d_model, d_head padded with zeros to a multiple of LANES
+    w_q: Array  # heads, d_model, d_head padded with zeros (`padded_width`)
     w_k: Array
     w_v: Array
     w_o: Array  # heads, d_head, d_model
@@ -42,6 +45,8 @@ class SystemArrays(NamedTuple):
     window: int  # 0: none
     geometry: int
     unnormalised: bool
+    powers: Tables  # of powers.py
+    mixer: int  # address of the loops over tokens
 
 
 @no_type_check
@@ -102,7 +107,7 @@ def _turn(x, system):
     for m in range(system.first.size):
         first, second = x[system.first[m]], x[system.second[m]]
         cosine, sine = system.cosine[m], system.sine[m]
-        for i in range(first.size):
+        for i in range(cosine.size):
             a, b = first[i], second[i]
             first[i], second[i] = a * cosine[i] - b * sine[i], b * cosine[i] + a * sine[i]
 
@@ -134,6 +139,16 @@ def _add_output(weight, mixed, width, flow):
 
 
 @no_type_check
+@compiled()
+def _mix(system, q, k, v, scale, slope, n, mixed):
+    """Write the means of one head's values into `mixed`."""
+    full, quick = system.powers
+    sizes = (q.shape[0], q.shape[1], n, quick.shape[0])
+    sees = (int(system.causal), system.window, int(system.unnormalised))
+    mix_head(system.mixer, (q, k, v, mixed, full, quick), sizes + sees, (scale, slope))
+
+
+@no_type_check
 @compiled(fastmath=FAST)
 def attend(system, x, log_scale, out, work):
     """Write A(exp(log_scale) x) / exp(log_scale) into `out`."""
@@ -154,8 +169,7 @@ def attend(system, x, log_scale, out, work):
         _turn(q, system)
         _turn(k, system)
         slope = system.slopes[h] * system.beta if system.slopes.size else 0.0
-        sees = (system.causal, system.window, system.unnormalised)
-        mix_rows(q, k, v, scale, slope, sees[0], sees[1], sees[2], 0, n, mixed)
+        _mix(system, q, k, v, scale, slope, n, mixed)
         _add_output(system.w_o[h], mixed, system.width, flow)
     for i in range(n):
         for c in range(d):
@@ -167,12 +181,13 @@ def attend(system, x, log_scale, out, work):
 def workspace(system, n):
     """Return arrays to work in; coordinates that only fill up a head stay zero."""
     d, r = system.w_q.shape[1], system.w_q.shape[2]
+    columns = columns_for(n, r)
     return (
         np.empty((d, n)),
-        np.zeros((r, n)),
-        np.zeros((r, n)),
-        np.zeros((r, n)),
-        np.zeros((r, n)),
+        np.zeros((r, columns)),
+        np.zeros((r, columns)),
+        np.zeros((r, columns)),
+        np.zeros((r, columns)),
         np.empty((d, n)),
     )
 

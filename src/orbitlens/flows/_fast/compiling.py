@@ -16,13 +16,20 @@ NO_PLACE = "cannot cache function"  # how numba's refusal begins
 
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:  # noqa: ANN401 - numba's own
     """Return numba's decorator with these options, and a cache where one can be had."""
+    return lambda function: _with_cache(lambda **more: numba.njit(**options, **more)(function))
 
-    def decorate(function: Callable[..., Any]) -> Any:  # noqa: ANN401
-        try:
-            return numba.njit(cache=True, **options)(function)
-        except RuntimeError as error:
-            if not str(error).startswith(NO_PLACE):
-                raise
-            return numba.njit(**options)(function)
 
-    return decorate
+def compiled_c(signature: Any, **options: Any) -> Callable[[Callable[..., Any]], Any]:  # noqa: ANN401
+    """Return numba's decorator for C functions, which compiles at once; cached where possible."""
+    return lambda function: _with_cache(
+        lambda **more: numba.cfunc(signature, **options, **more)(function)
+    )
+
+
+def _with_cache(make: Callable[..., Any]) -> Any:  # noqa: ANN401
+    try:
+        return make(cache=True)
+    except RuntimeError as error:
+        if not str(error).startswith(NO_PLACE):
+            raise
+        return make()

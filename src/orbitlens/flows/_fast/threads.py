@@ -15,7 +15,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitlens.flows._fast.rows import LANES, mix_heads
+from orbitlens.flows._fast.lanes import WIDEST_LANES, mix_lanes_of_heads, padded_width
+from orbitlens.flows._fast.powers import LANES, power_tables
+from orbitlens.flows._fast.rows import LANES as ROW_LANES
+from orbitlens.flows._fast.rows import mix_heads
 from orbitlens.flows.system import Mask, System
 
 WORTH_A_THREAD = 50_000  # pairs of tokens
@@ -49,36 +52,45 @@ class RowMixing:
 
     def __call__(self, q: Headed, k: Headed, v: Headed, scale: float) -> Headed:
         """Return the weighted means, in each head; scores are scale q k - slope |i - j|."""
-        columns = [_columns(x) for x in (q, k, v)]
+        in_lanes = q.shape[-1] <= WIDEST_LANES and q.dtype == torch.float64
+        columns = [_columns(x, in_lanes) for x in (q, k, v)]
         out = torch.empty_like(columns[0])
         arrays, mixed, slopes = [x.numpy() for x in columns], out.numpy(), self.slopes.numpy()
         sees = (self.causal, self.window, self.unnormalised)
-        self._share(lambda *rows: mix_heads(*arrays, scale, slopes, *sees, *rows, mixed), len(q))
-        return out[:, : q.shape[-1]].mT
+        parts = self._parts(len(q) * out.shape[-1])[::-1]  # the last causal rows see most
+        if in_lanes:
+            fixed = (*arrays, scale, slopes, *sees, self.n_tokens, power_tables(0.0))
+            do_parts(lambda *rows: mix_lanes_of_heads(*fixed, *rows, mixed), parts, self.n_threads)
+        else:
+            run = (*arrays, scale, slopes, *sees)
+            do_parts(lambda *rows: mix_heads(*run, *rows, mixed), parts, self.n_threads)
+        return out[:, : q.shape[-1], : self.n_tokens].mT
 
-    def _share(self, run: Callable[[int, int], None], n_heads: int) -> None:
-        """Do all rows of so many heads: `run(begin, end)`, this thread a worker as well."""
-        parts = self._parts(n_heads)
-        waiting = iter(parts[::-1])  # of a causal mask the last rows see most
-        n_others = min(self.n_threads, len(parts)) - 1
-        others = [_threads(self.n_threads).submit(_work, run, waiting) for _ in range(n_others)]
-        _work(run, waiting)
-        for other in others:
-            other.result()
-
-    def _parts(self, n_heads: int) -> list[tuple[int, int]]:
+    def _parts(self, n_rows: int) -> list[tuple[int, int]]:
         """Cut the rows of all heads into parts for the threads; causal rows differ in length."""
-        n_rows = n_heads * self.n_tokens
         worth = n_rows * self.n_tokens // WORTH_A_THREAD
         wanted = self.n_threads * (4 if self.causal else 1)
         count = min(worth, wanted) if self.n_threads > 1 and worth > 1 else 1
-        return list(pairwise(n_rows * part // count for part in range(count + 1)))
+        cuts = [n_rows * part // count // LANES * LANES for part in range(count)]
+        return list(pairwise([*cuts, n_rows]))
 
 
-def _columns(x: Headed) -> Float[Tensor, "heads lanes tokens"]:
-    """Return tokens as columns, the head's width filled up to whole lanes with zeros."""
-    extra = -x.shape[-1] % LANES
-    return F.pad(x.mT, (0, 0, 0, extra)) if extra else x.mT.contiguous()
+def do_parts(run: Callable[[int, int], None], parts: list[tuple[int, int]], n_threads: int) -> None:
+    """Do `run(begin, end)` for all parts in threads, this one a worker as well."""
+    waiting = iter(parts)
+    n_others = min(n_threads, len(parts)) - 1
+    others = [_threads(n_threads).submit(_work, run, waiting) for _ in range(n_others)]
+    _work(run, waiting)
+    for other in others:
+        other.result()
+
+
+def _columns(x: Headed, in_lanes: bool) -> Float[Tensor, "heads width columns"]:
+    """Return tokens as columns, filled up with zeros: the head's width, and lanes."""
+    wider = padded_width(x.shape[-1]) if in_lanes else x.shape[-1] + -x.shape[-1] % ROW_LANES
+    more = -x.shape[-2] % LANES if in_lanes else 0
+    extra = wider - x.shape[-1]
+    return F.pad(x.mT, (0, more, 0, extra)) if extra or more else x.mT.contiguous()
 
 
 def _work(run: Callable[[int, int], None], waiting: Iterator[tuple[int, int]]) -> None:

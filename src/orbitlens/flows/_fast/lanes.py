@@ -1,0 +1,186 @@
+"""Compiled attention of heads up to four wide: eight queries in the lanes of a register.
+
+Enters: arrays whose columns are tokens. Leaves: arrays. A block of queries goes through all keys;
+scores (to base 2), weights and sums stay in registers, and no row of weights is in memory. The
+interpreter's lock is not held, so blocks can be shared out to threads. Every function here says how
+exact its arithmetic is: one that does not say is compiled as its first caller is, and sums that may
+be reordered undo the rounding that a power begins with.
+"""
+
+import math
+from typing import no_type_check
+
+from orbitlens.flows._fast.compiling import compiled
+from orbitlens.flows._fast.exponentials import EXACT
+from orbitlens.flows._fast.powers import FULL, LANES, SHORT
+from orbitlens.flows._fast.rows import LANES as ROW_LANES
+from orbitlens.flows._fast.rows import visible_range
+from orbitlens.flows._fast.vectors import (
+    apart,
+    bundle,
+    capped,
+    gather,
+    hidden_as,
+    largest,
+    minus,
+    no_bundle,
+    over,
+    plus,
+    power,
+    product,
+    put,
+    spread,
+    times,
+)
+
+LOG2E = math.log2(math.e)
+WIDEST_LANES = 4  # coordinates of a head; of more, sums do not fit into registers
+SMALL = 500.0  # scores (to base 2) whose powers need no common factor
+# Numba reads the number of coefficients off the type.
+SHORT_TERMS, FULL_TERMS = (0,) * len(SHORT), (0,) * len(FULL)
+N_SHORT = len(SHORT) + 2  # rows of a table
+
+
+def padded_width(d_head: int) -> int:
+    """Return the width that a head is filled up to with zeros, for the loops that it goes to."""
+    return max(d_head, 2) if d_head <= WIDEST_LANES else d_head + -d_head % ROW_LANES
+
+
+@no_type_check
+@compiled(fastmath=EXACT)
+def columns_for(n_tokens, width):
+    """Return how many columns tokens take: whole blocks, where heads go to lanes."""
+    return n_tokens + -n_tokens % LANES if width <= WIDEST_LANES else n_tokens
+
+
+@no_type_check
+@compiled(fastmath=EXACT)
+def _longest(x, n):
+    """Return the largest length of a column; infinity if it is not a number."""
+    longest = 0.0
+    for j in range(n):
+        square = 0.0
+        for c in range(x.shape[0]):
+            square += x[c, j] * x[c, j]
+        longest = max(longest, square) if square < math.inf else math.inf
+    return math.sqrt(longest)
+
+
+@no_type_check
+@compiled(fastmath=EXACT)
+def view_of(causal, window):
+    """Return how many tokens before itself and after itself a token sees, as floats."""
+    before = window - 1.0 if window > 0 else math.inf
+    return before, 0.0 if causal else before
+
+
+@no_type_check
+@compiled(fastmath=EXACT)
+def _tops(queries, k, i, low, high, view, slope):
+    """Return the largest score of each lane over the keys low ... high - 1."""
+    top = spread(-math.inf)
+    for j in range(low, high):
+        s = minus(product(queries, k, j), times(spread(slope), apart(i, j)))
+        top = largest(top, hidden_as(s, i, j, view[0], view[1], -math.inf))
+    return top
+
+
+@no_type_check
+@compiled(fastmath=EXACT)
+def _add_plain(state, queries, k, v, low, high, top, table, terms):
+    """Add the keys low ... high - 1, all of which all lanes see."""
+    mixed, total = state
+    for j in range(low, high):
+        w = power(minus(product(queries, k, j), top), table, terms)
+        total = plus(total, w)
+        mixed = gather(mixed, w, v, j)
+    return mixed, total
+
+
+@no_type_check
+@compiled(fastmath=EXACT)
+def _add_edges(queries, k, v, edges, top, table, i, view, slope, coordinates):
+    """Add two stretches of keys: biased, too large for a float, or hidden from some lanes."""
+    mixed, total = no_bundle(coordinates), spread(0.0)
+    for edge in range(2):
+        for j in range(edges[2 * edge], edges[2 * edge + 1]):
+            s = minus(product(queries, k, j), times(spread(slope), apart(i, j)))
+            w = power(capped(minus(s, top)), table, FULL_TERMS)
+            w = hidden_as(w, i, j, view[0], view[1], 0.0)
+            total = plus(total, w)
+            mixed = gather(mixed, w, v, j)
+    return mixed, total
+
+
+@no_type_check
+@compiled(fastmath=EXACT)
+def _blocks(q, k, v, factor, slope, sees, n, small, tables, begin, end, coordinates, out):
+    """Mix the values for the queries begin ... end - 1, block after block."""
+    causal, window, unnormalised = sees
+    view, plain = view_of(causal, window), slope == 0.0 and not unnormalised
+    for i in range(begin, end, LANES):
+        queries = bundle(q, i, factor, coordinates)
+        low, all_below = visible_range(i, n, causal, window)
+        all_from, high = visible_range(min(i + LANES, n) - 1, n, causal, window)
+        if not (plain and all_from < all_below):
+            all_from = all_below = low
+        top = spread(0.0)
+        if not small:
+            top = _tops(queries, k, i, low, high, view, slope)
+        edges = (low, all_from, all_below, high)
+        state = _add_edges(queries, k, v, edges, top, tables[0], i, view, slope, coordinates)
+        seen_by_all = (state, queries, k, v, all_from, all_below, top, tables[1])
+        if tables[1].shape[0] == N_SHORT:
+            mixed, total = _add_plain(*seen_by_all, SHORT_TERMS)
+        else:
+            mixed, total = _add_plain(*seen_by_all, FULL_TERMS)
+        if unnormalised:
+            total = spread(float(n))
+        put(mixed, over(spread(1.0), total), out, i)
+
+
+@no_type_check
+@compiled(fastmath=EXACT, nogil=True)
+def mix_lanes(q, k, v, scale, slope, causal, window, unnormalised, n, tables, begin, end, out):
+    """Write the means of one head's values for the tokens begin ... end - 1 into `out`.
+
+    Tokens are columns, filled up with zeros to whole blocks of LANES; `begin` is the first of a
+    block, and tokens of the last block are all written. `tables` are those of `power_tables`.
+    """
+    factor, slope = scale * LOG2E, slope * LOG2E
+    sees = (causal, window, unnormalised)
+    bounded = slope == 0.0 and abs(factor) * _longest(q, n) * _longest(k, n) <= SMALL
+    small = unnormalised or bounded
+    if q.shape[0] == 2:
+        _blocks(q, k, v, factor, slope, sees, n, small, tables, begin, end, (0,) * 2, out)
+    elif q.shape[0] == 3:
+        _blocks(q, k, v, factor, slope, sees, n, small, tables, begin, end, (0,) * 3, out)
+    else:
+        _blocks(q, k, v, factor, slope, sees, n, small, tables, begin, end, (0,) * 4, out)
+
+
+@no_type_check
+@compiled(fastmath=EXACT, nogil=True)
+def mix_lanes_of_heads(
+    q, k, v, scale, slopes, causal, window, unnormalised, n, tables, begin, end, out
+):
+    """Do `mix_lanes` for the columns begin ... end - 1 of all heads, one after the other."""
+    columns = q.shape[2]
+    for h in range(begin // columns, (end - 1) // columns + 1):
+        first, last = max(begin - h * columns, 0), min(end - h * columns, n)
+        slope = slopes[h]
+        mix_lanes(
+            q[h],
+            k[h],
+            v[h],
+            scale,
+            slope,
+            causal,
+            window,
+            unnormalised,
+            n,
+            tables,
+            first,
+            last,
+            out[h],
+        )
