@@ -1,8 +1,9 @@
 """Failures that are planted, and runs that go on in another way.
 
-Enters: configs. Leaves: logged runs. Two things are planted in runs that go well by themselves:
-queries that grow until attention freezes, and value maps that gather directions. And a run can go
-on from a state with its rate halved or with a norm on queries and keys.
+Enters: configs. Leaves: logged runs. Three things are planted in runs that go well by themselves:
+queries that grow until attention freezes, a direction that all tokens share, and value maps that
+average tokens. And a run can go on from a state with its rate halved or with a norm on queries and
+keys.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,22 +11,25 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from _watch_alarms import first_alarms, with_learned
 from _watch_judging import outcome
-from _watch_learning import ANY, RISK, Run, first_alarm, half, seen_by
+from _watch_learning import Run, limits_of
 from _watch_runs import Logged, Plant, State, run_config, train_logged, train_on
 
 from orbitlens.lab.run import RunConfig
 from orbitlens.orbit import OrbitForCausalLM
 
 FROM = 64  # step after which something is planted
-GROWTH = 1.1  # of queries, a step
+GROWTH = 1.2  # of queries, a step: in the end beyond what sound runs at the highest rates reach
 PULL = 0.1  # towards maps that gather, a step
 SIZE = 3.0  # of those maps
+SHARED = 1.0  # growth of each coordinate that all tokens share, a step
 SOUND: dict[str, Any] = {  # a setting that goes well
     **{"lr": 5e-3, "width": 32, "layers": 4, "norm": "post"},
     **{"qk_norm": False, "init": 0.1, "warmup": 10},
 }
 PLANT_SEEDS = (0, 1, 2, 3)
+FAILURE = {"gathering": "collapse"}  # two alarms of one failure
 NEW_BATCHES = 1000  # added to the seed of what comes after a state: all arms see new batches
 
 
@@ -37,7 +41,7 @@ def freeze_attention(model: OrbitForCausalLM, step: int) -> None:
             block.self_attn.qkv_proj.weight[:width] *= GROWTH
 
 
-def gather_directions(model: OrbitForCausalLM, step: int) -> None:
+def average_tokens(model: OrbitForCausalLM, step: int) -> None:
     """Turn every layer into an average of what came before, added many times over.
 
     Queries fade, so that attention is even, and value and output maps go to a multiple of the
@@ -53,10 +57,20 @@ def gather_directions(model: OrbitForCausalLM, step: int) -> None:
             block.self_attn.o_proj.weight.lerp_(identity, PULL)
 
 
+def share_direction(model: OrbitForCausalLM, step: int) -> None:
+    """Let one direction grow in the embeddings of all tokens, until they have no other."""
+    if step >= FROM:
+        table = model.get_input_embeddings().weight
+        signs = torch.ones(table.shape[1])
+        signs[::2] = -1.0  # its coordinates sum to zero: no norm takes it away
+        table += SHARED * signs
+
+
 PLANTS: dict[str, Plant | None] = {
     "nothing": None,
     "attention freezes": freeze_attention,
-    "directions collapse": gather_directions,
+    "directions collapse": share_direction,
+    "tokens are averaged": average_tokens,
 }
 
 
@@ -86,28 +100,33 @@ def as_run(logged: Logged, seed: int, chosen: dict[str, Any]) -> Run:
 
 
 def plant_all(text: str | None, frozen: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield, for every plant and seed, when each of the two alarms came."""
+    """Yield, for every plant and seed, when alarms of each kind came, and which was first."""
+    limits = with_learned(limits_of(frozen))
     for name in PLANTS:
         for seed in PLANT_SEEDS:
             run = as_run(planted(name, seed, text), seed, SOUND)
-            table = seen_by([run], frozen)
-            warned = {
-                kind: table[frozen["chosen"][kind]][0].warned for kind in ("freezing", "collapse")
-            }
+            raised = {kind.value: step for kind, step in first_alarms(run, limits).items()}
             yield {
                 "planted": name,
                 "seed": seed,
                 "kind": outcome(run["losses"], run["unigram"]).kind,
-                "warned": warned | {RISK: table[RISK][0].warned},
-                "first": first_alarm(**warned),
+                "alarms": raised,
+                "first": first_of(raised),
             }
 
 
+def first_of(raised: Mapping[str, int]) -> str:
+    """Return which of the two failures was warned of first."""
+    step = min(raised.values(), default=None)
+    named = {FAILURE.get(kind, kind) for kind, at in raised.items() if at == step}
+    return " and ".join(sorted(named)) or "neither"
+
+
 def alarmed(runs: Sequence[Run], frozen: Mapping[str, Any]) -> list[tuple[Run, int]]:
-    """Return the runs of the judged half with an alarm, and the step of the alarm."""
-    other = half(runs, "judge")
-    seen = seen_by(other, frozen)[ANY]
-    return [(run, s.warned) for run, s in zip(other, seen, strict=True) if s.warned]
+    """Return the runs with an alarm after their first reading, and its step."""
+    limits = with_learned(limits_of(frozen))
+    steps = [min(first_alarms(run, limits).values(), default=0) for run in runs]
+    return [(run, step) for run, step in zip(runs, steps, strict=True) if step > 0]
 
 
 def act_on(text: str | None, run: Run, step: int) -> dict[str, Any]:

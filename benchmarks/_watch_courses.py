@@ -40,6 +40,7 @@ SMALL_IS_WORSE = (
     "stable_rank_ov",
     "log_spread",
     "effective_rank",
+    "direction_rank",
     "block_update_least",
     "written_least",
 )

@@ -24,10 +24,13 @@ import itertools
 import math
 import random
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+
+import torch
 
 WINDOW = 10  # steps that s(t) is a mean of
 LAST = 20  # steps that the end of a run is a mean of
@@ -124,10 +127,21 @@ def auroc(failed: Sequence[float], well: Sequence[float]) -> float:
     return wins / (len(failed) * len(well))
 
 
-def threshold_at(well: Sequence[float], share: float = FALSE_ALARMS) -> float:
-    """Return the least threshold that at most this share of runs that went well exceeds."""
-    allowed = math.floor(share * len(well))
-    return sorted(well, reverse=True)[allowed]
+def largest_by_setting(well: Iterable[tuple[int, float]]) -> list[float]:
+    """Return the largest value of each setting, from large to small: its runs are alike."""
+    found: dict[int, float] = {}
+    for setting, value in well:
+        found[setting] = max(value, found.get(setting, -math.inf))
+    return sorted(found.values(), reverse=True)
+
+
+def threshold_at(sound: Sequence[float], share: float = FALSE_ALARMS) -> float:
+    """Return the least threshold that a new sound setting exceeds with a chance of `share` at most.
+
+    Of n values, from large to small, and a new one drawn as they were, the new one is above the
+    k-th with a chance of k / (n + 1) at most (split conformal prediction). Of few it is the first.
+    """
+    return sound[max(1, math.floor(share * (len(sound) + 1))) - 1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,20 +237,46 @@ def false_alarms(runs: Sequence[Judged]) -> float:
 
 def interval(runs: Sequence[Judged], statistic: Statistic) -> tuple[float, float]:
     """Return a 95 % interval of a statistic, by drawing settings with all their seeds."""
-    chance = random.Random("interval")
     by_setting: dict[int, list[Judged]] = {}
     for run in runs:
         by_setting.setdefault(run.setting, []).append(run)
-    groups = list(by_setting.values())
-    found = []
+    drawn = ([run for key in keys for run in by_setting[key]] for keys in _draws(runs))
+    return _middle(statistic(each) for each in drawn)
+
+
+def auroc_interval(runs: Sequence[Judged]) -> tuple[float, float]:
+    """Return the same interval of `auroc_in_time`; pairs of runs are compared once."""
+    failed = [r for r in runs if r.outcome.failed]
+    well = [r for r in runs if not r.outcome.failed]
+    wins = [
+        [
+            auroc([f.course.largest(f.outcome.onset)], [w.course.largest(f.outcome.onset)])
+            for w in well
+        ]
+        for f in failed
+    ]
+    table, found = torch.tensor(wins, dtype=torch.float64), []
+    for keys in _draws(runs):
+        times = Counter(keys)
+        rows, columns = (
+            torch.tensor([times[r.setting] for r in part], dtype=torch.float64)
+            for part in (failed, well)
+        )
+        found.append(float(rows @ table @ columns / (rows.sum() * columns.sum())))
+    return _middle(found)
+
+
+def _draws(runs: Sequence[Judged]) -> Iterator[list[int]]:
+    """Yield settings, drawn with replacement."""
+    chance, settings = random.Random("interval"), list(dict.fromkeys(r.setting for r in runs))
     for _ in range(DRAWS):
-        drawn = [run for group in chance.choices(groups, k=len(groups)) for run in group]
-        value = statistic(drawn)
-        if not math.isnan(value):
-            found.append(value)
+        yield chance.choices(settings, k=len(settings))
+
+
+def _middle(values: Iterable[float]) -> tuple[float, float]:
+    found = sorted(value for value in values if not math.isnan(value))
     if not found:
         return math.nan, math.nan
-    found.sort()
     return found[int(0.025 * len(found))], found[int(0.975 * len(found)) - 1]
 
 
@@ -257,11 +297,12 @@ def values(runs: Sequence[Judged]) -> dict[str, float | None]:
 
 
 def summary(runs: Sequence[Judged]) -> dict[str, Any]:
-    """Return all statistics of a detector with their intervals, as plain data."""
-    return {
-        name: {"value": value, "interval": [plain(v) for v in interval(runs, STATISTICS[name])]}
-        for name, value in values(runs).items()
-    }
+    """Return all statistics of a detector, the first ones with their intervals, as plain data."""
+    found: dict[str, Any] = {name: {"value": value} for name, value in values(runs).items()}
+    found["auroc"]["interval"] = [plain(v) for v in auroc_interval(runs)]
+    for name in ("ahead", "in_time", "false_alarms"):
+        found[name]["interval"] = [plain(v) for v in interval(runs, STATISTICS[name])]
+    return found
 
 
 def plain(value: float) -> float | None:

@@ -7,9 +7,7 @@ the gradient at every step, and every few steps the readings of `_slow_readings.
 """
 
 import copy
-import hashlib
 import itertools
-import json
 import math
 import random
 import time
@@ -28,6 +26,7 @@ from orbitlens.lab.recipe import build_model, learning_rate, make_optimizer, tra
 from orbitlens.lab.run import RunConfig, task_of
 from orbitlens.orbit import OrbitForCausalLM
 from orbitlens.watching.api import Watch
+from orbitlens.watching.record import plain_data
 from orbitlens.watching.watch_reading import ByHead, TokenReading, WatchReading
 
 EVERY = 8  # steps between readings
@@ -47,6 +46,7 @@ class Logged:
     gradients: list[float] = field(default_factory=list)  # norm before it is clipped
     readings: dict[str, list[float]] = field(default_factory=dict)  # one value a reading
     at: list[int] = field(default_factory=list)  # steps taken before each reading
+    watched: list[dict[str, Any]] = field(default_factory=list)  # the readings of `Watch`, whole
     seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -58,6 +58,7 @@ class Logged:
             "gradients": [rounded(v) for v in self.gradients],
             "readings": {k: [rounded(v) for v in vs] for k, vs in self.readings.items()},
             "at": self.at,
+            "watched": self.watched,
             "seconds": round(self.seconds, 2),
         }
 
@@ -178,6 +179,7 @@ class _Run:
         reading = self.watch(self.model, step, self.probe.inputs)
         assert reading is not None
         found |= watch_numbers(reading)
+        self.logged.watched.append(plain_data(reading))
         self.logged.at.append(step)
         for name, value in found.items():
             self.logged.readings.setdefault(name, []).append(value)
@@ -204,7 +206,10 @@ def _extreme(rows: ByHead, name: str) -> float:
     return min(values) if name in SMALLEST else max(values)
 
 
-TOKENS = ("cosine", "cosine_mean", "cosine_last", "log_spread", "effective_rank", "massive")
+TOKENS = (
+    *("cosine", "cosine_mean", "cosine_last", "log_spread"),
+    *("effective_rank", "direction_rank", "massive"),
+)
 UPDATES = ("attention_update", "block_update", "block_update_least")
 OF_HEADS = ("sharpness", "sharpness_mean", "largest_score", "written_least")
 
@@ -220,6 +225,7 @@ def _token_numbers(tokens: TokenReading | None) -> dict[str, float]:
         behind[-1],
         min(tokens.log_spread[1:]),
         min(tokens.effective_rank[1:]),
+        min(tokens.direction_rank[1:]),
         max(tokens.massive),
         max(tokens.attention_update),
         max(tokens.block_update),
@@ -234,39 +240,72 @@ def _token_numbers(tokens: TokenReading | None) -> dict[str, float]:
 
 # --- settings --------------------------------------------------------------------------------
 
-CHOICES: dict[str, tuple[Any, ...]] = {  # a value that stands twice is drawn twice as often
-    "lr": (1e-2, 2e-2, 3e-2, 5e-2, 8e-2, 1.5e-1, 3e-1),
-    "width": (32, 48),
-    "layers": (2, 2, 3, 4),
-    "norm": ("pre", "post"),
-    "qk_norm": (False, False, True),
-    "init": (0.02, 0.05, 0.1, 0.2),
-    "warmup": (8, 64, 104, 144),
-}
+Choices = dict[str, tuple[Any, ...]]  # a value that stands twice is drawn twice as often
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Runs that are drawn alike."""
+
+    name: str
+    choices: Choices
+    n_settings: int
+    seeds: tuple[int, ...]
+    first: int  # number of the first setting
+
+    def settings(self) -> dict[int, dict[str, Any]]:
+        """Return the first settings that differ, by number."""
+        found: dict[int, dict[str, Any]] = {}
+        numbers = itertools.count(self.first)
+        while len(found) < self.n_settings:
+            number = next(numbers)
+            chance = random.Random(f"watch/{number}")
+            drawn = {name: chance.choice(values) for name, values in self.choices.items()}
+            if drawn not in found.values():
+                found[number] = drawn
+        return found
+
+
+LEARNED = Group(  # thresholds are learned on these
+    name="learn",
+    choices={
+        "lr": (1e-2, 2e-2, 3e-2, 5e-2, 8e-2, 1.5e-1, 3e-1),
+        "width": (32, 48),
+        "layers": (2, 2, 3, 4),
+        "norm": ("pre", "post"),
+        "qk_norm": (False, False, True),
+        "init": (0.02, 0.05, 0.1, 0.2),
+        "warmup": (8, 64, 104, 144),
+    },
+    n_settings=100,
+    seeds=(0, 1),
+    first=0,
+)
+JUDGED = Group(  # and judged on these: no number but the depths is one of those above
+    name="judge",
+    choices={
+        "lr": (1.5e-2, 2.5e-2, 4e-2, 6e-2, 0.1, 0.2, 0.4),
+        "width": (40, 64),
+        "layers": (2, 3, 5),
+        "norm": ("pre", "post"),
+        "qk_norm": (False, False, True),
+        "init": (0.03, 0.08, 0.15),
+        "warmup": (4, 32, 80, 120),
+        "context": (24, 40),
+    },
+    n_settings=200,
+    seeds=(2, 3),
+    first=100_000,
+)
+GROUPS = {group.name: group for group in (LEARNED, JUDGED)}
 STEPS, BATCH, CONTEXT = 144, 4, 32
-SEEDS = (0, 1)
-
-
-def setting(number: int) -> dict[str, Any]:
-    """Return what the number of a setting stands for."""
-    chance = random.Random(f"watch/{number}")
-    return {name: chance.choice(values) for name, values in CHOICES.items()}
-
-
-def settings(n: int) -> dict[int, dict[str, Any]]:
-    """Return the first `n` settings that differ, by number."""
-    found: dict[int, dict[str, Any]] = {}
-    numbers = itertools.count()
-    while len(found) < n:
-        number = next(numbers)
-        if (drawn := setting(number)) not in found.values():
-            found[number] = drawn
-    return found
 
 
 def run_config(chosen: dict[str, Any], seed: int, text: str | None) -> RunConfig:
     """Return the run of a setting and a seed."""
-    options: dict[str, Any] = {"context": CONTEXT} | ({"file": text} if text else {})
+    model = dict(chosen)
+    options: dict[str, Any] = {"context": model.pop("context", CONTEXT)}
+    options |= {"file": text} if text else {}
     return RunConfig(
         task="text",
         options=options,
@@ -274,14 +313,8 @@ def run_config(chosen: dict[str, Any], seed: int, text: str | None) -> RunConfig
         steps=STEPS,
         batch=BATCH,
         seed=seed,
-        **chosen,
+        **model,
     )
-
-
-def half_of(chosen: dict[str, Any]) -> str:
-    """Return "learn" or "judge": a setting, with all its seeds, is in one of them."""
-    digest = hashlib.sha256(json.dumps(chosen, sort_keys=True).encode()).digest()
-    return "learn" if digest[0] % 2 else "judge"
 
 
 def unigram_nats(config: RunConfig) -> Tensor:

@@ -25,11 +25,14 @@ NAMES = {
     "sign_alignment held 4": "the same, in four readings in a row",
     "sign_alignment_max held 4": "the same, largest over maps",
     "risk of loss and gradient": "loss and gradient joined",
-    "by hand": "**Watch**, thresholds by hand (1.0; 0.98)",
-    "score_bound": "**Watch**: score bound",
-    "-effective_rank": "**Watch**: effective rank, small",
-    "freezing or collapse": "**Watch**: either of these two",
-    "risk": "**Watch**: readings joined",
+    "any alarm": "**Watch**: any of the three alarms",
+    "collapse": "**Watch**: `collapse` (rank of directions)",
+    "gathering": "**Watch**: `gathering` (rise of C)",
+    "freezing": "**Watch**: `freezing` (size of scores)",
+    "-effective_rank": "reading: effective rank, lengths of tokens included",
+    "score_bound": "reading: score bound",
+    "score_top": "reading: spectral norm of score maps",
+    "risk": "readings joined (no alarm)",
 }
 
 
@@ -39,11 +42,17 @@ def _stored(name: str = "watch-detectors.json") -> dict[str, Any]:
 
 
 def runs() -> str:
-    """Return how the runs ended, by half."""
-    halves = _stored()["halves"]
+    """Return how the runs ended, by group."""
+    groups = _stored()["groups"]
     titles = {"learn": "learned on", "judge": "judged"}
-    rows = [[titles[h], *(counts.get(k, 0) for k in KINDS)] for h, counts in halves.items()]
-    return table(("Half", "went well", "broke", "stalled"), rows)
+    rows = [[titles[g], *(counts.get(k, 0) for k in KINDS)] for g, counts in groups.items()]
+    return table(("Runs", "went well", "broke", "stalled"), rows)
+
+
+def _rows_of() -> list[tuple[str, Mapping[str, Any]]]:
+    """Return title and numbers of all detectors, in the order of `NAMES`."""
+    found = _stored()["detectors"]
+    return [(title, found[name]) for name, title in NAMES.items()]
 
 
 def _number(value: float | None, digits: int) -> str:
@@ -62,12 +71,12 @@ def _percent(found: Mapping[str, Any]) -> str:
 
 
 def detectors() -> str:
-    """Return every detector on the judged half, with frozen thresholds."""
+    """Return every detector on the judged runs, with frozen thresholds."""
     head = ("Detector", "AUROC in time", "at one rate", "at all", "warned in time")
     head += ("median steps ahead", "false alarms")
     rows = [
         [
-            NAMES.get(name, f"**Watch**: {name}"),
+            title,
             _with_interval(row["auroc"]),
             _number(row["auroc_at_one_rate"]["value"], 2),
             _number(row["auroc_ever"]["value"], 2),
@@ -75,7 +84,7 @@ def detectors() -> str:
             _with_interval(row["ahead"], 0),
             _percent(row["false_alarms"]),
         ]
-        for name, row in _stored()["detectors"].items()
+        for title, row in _rows_of()
     ]
     return table(head, rows)
 
@@ -83,49 +92,55 @@ def detectors() -> str:
 def by_kind() -> str:
     """Return AUROC and share warned of in time, by how runs failed."""
     rows = []
-    for name, row in _stored()["detectors"].items():
+    for title, row in _rows_of():
         parts = [row["by kind"][kind] for kind in KINDS[1:]]
         cells = [_number(part["auroc"], 2) for part in parts]
         cells += [f"{part['in_time']:.0%}" for part in parts]
-        rows.append([NAMES.get(name, name), *cells])
+        rows.append([title, *cells])
     head = ("Detector", "AUROC, broke", "AUROC, stalled", "in time, broke", "in time, stalled")
     return table(head, rows)
 
 
-def rules() -> str:
-    """Return what single alarms do, at thresholds by hand and at learned ones."""
-    titles = {"freezing held 2": "`freezing` from", "cosine held 2": "C from"}
-    titles["-effective_rank held 2"] = "effective rank up to"
+def alarms() -> str:
+    """Return how often each kind of alarm was right and wrong, with intervals."""
     rows = []
-    for key, row in _stored()["rules"].items():
-        name, origin = key.rsplit(", ", 1)
-        limit = f"{titles[name]} {abs(row['threshold']):.4g}, {origin}"
-        cells = [f"{row['in_time']:.0%}", _number(row["ahead"], 0), f"{row['false_alarms']:.0%}"]
-        rows.append([limit, *cells])
-    return table(("Alarm", "warned in time", "median steps ahead", "false alarms"), rows)
+    for kind, row in _stored()["alarms"].items():
+        limit = f"{row['threshold']:g}" if "threshold" in row else ""
+        name = f"`{kind}`" if limit else kind
+        counts = ((row["in_time"], row["failed"]), (row["ever"], row["failed"]))
+        shares = [_share(*count) for count in (*counts, (row["false"], row["sound"]))]
+        broke = row["broke"]
+        rows.append([name, limit, *shares, f"{broke['in_time']} of {broke['failed']}"])
+    head = ("Alarm", "threshold", "in time", "at any time", "in sound runs", "broke, in time")
+    return table(head, rows)
+
+
+def _share(k: int, n: int) -> str:
+    low, high = wilson(k, n)
+    return f"{k} of {n}: {k / n:.0%} ({low:.0%} to {high:.0%})"
 
 
 def at_equal() -> str:
     """Return all detectors at thresholds that give equal false alarms on the judged runs."""
     rows = []
-    for name, whole in _stored()["detectors"].items():
+    for title, whole in _rows_of():
         row = whole["at equal false alarms"]
-        rows.append([NAMES.get(name, name), f"{row['in_time']:.0%}", _number(row["ahead"], 0)])
-    return table(("At 5 % false alarms", "warned in time", "median steps ahead"), rows)
+        cells = [f"{row['in_time']:.0%}", _number(row["ahead"], 0), f"{row['false_alarms']:.0%}"]
+        rows.append([title, *cells])
+    return table(("Detector", "warned in time", "median steps ahead", "false alarms"), rows)
 
 
 def first_alarms() -> str:
-    """Return which of the two alarms came first, in the judged half and in planted runs."""
-    order = ("freezing", "collapse", "both at once", "neither")
-    stored = _stored()
-    rows = [
-        [f"judged, {kind}", *(stored["first"][kind].get(o, 0) for o in order)] for kind in KINDS
-    ]
+    """Return which alarm came first in planted runs."""
+    order = ("freezing", "collapse", "neither")
     planted: dict[str, Counter[str]] = {}
-    for run in stored["planted"]:
+    for run in _stored()["planted"]:
         planted.setdefault(run["planted"], Counter())[run["first"]] += 1
-    rows += [[f"planted: {name}", *(c[o] for o in order)] for name, c in planted.items()]
-    return table(("Runs", "freezing first", "collapse first", "at once", "neither"), rows)
+    rows = [
+        [name, *(c[o] for o in order), sum(c.values()) - sum(c[o] for o in order)]
+        for name, c in planted.items()
+    ]
+    return table(("Planted", "freezing first", "collapse first", "neither", "other"), rows)
 
 
 def wilson(k: int, n: int) -> tuple[float, float]:

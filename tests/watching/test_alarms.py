@@ -9,9 +9,10 @@ import transformers
 
 import tiny_models
 from orbitlens.errors import InputError
-from orbitlens.watching.alarm import ADVICE, TITLES, AlarmKind, Sureness
+from orbitlens.watching.alarm import ADVICE, TITLES, AlarmKind, Sureness, evidence
 from orbitlens.watching.alarm_book import AlarmBook
 from orbitlens.watching.api import Watch
+from orbitlens.watching.thresholds import DEFAULT
 from orbitlens.watching.words import grouped_alarms
 
 SIZES = {**tiny_models.GPT2, "n_embd": 32, "bos_token_id": 0, "eos_token_id": 0}
@@ -37,6 +38,10 @@ def alarms_after(module, change, steps=5, **options):
     return watch.last
 
 
+def drawn_direction():
+    return torch.randn(32, generator=torch.Generator().manual_seed(3))
+
+
 def kinds(reading):
     return {alarm.kind for alarm in reading.alarms}
 
@@ -54,33 +59,53 @@ def test_a_sound_model_raises_no_alarm_while_it_learns():
         assert watch(module, step, ids, loss).alarms == ()
 
 
+FREEZE = 1e6  # a factor of queries: a ratio of 0.01 to 0.1 goes far beyond the threshold
+
+
 def test_scores_scaled_up_freeze_the_head_they_belong_to():
     def plant(module):  # queries of head 2 in layer 1
-        module.transformer.h[1].attn.c_attn.weight[:, 2 * 8 : 3 * 8] *= 1000.0
+        module.transformer.h[1].attn.c_attn.weight[:, 2 * 8 : 3 * 8] *= FREEZE
 
     reading = alarms_after(gpt2(), plant)
     assert [(a.kind, a.layer, a.head) for a in reading.alarms] == [(AlarmKind.FREEZING, 1, 2)]
     (alarm,) = reading.alarms
-    assert (alarm.since, alarm.raised, alarm.readings) == (1, 2, 4)
+    assert (alarm.since, alarm.raised, alarm.readings) == (1, 1, 4)
     assert alarm.place == "layer 1 head 2"
-    assert alarm.sure is Sureness.MEASURED  # its attention was seen to sit on single tokens
+    assert alarm.sure is Sureness.ESTIMATED
+    assert "sum of squared weights is 1.00" in alarm.reason  # attention sits on single tokens
     assert reading.tokens.sharpness[1][2] > 0.9 > 0.5 > max(reading.tokens.sharpness[0])
+
+
+def test_a_ratio_beyond_that_at_which_a_softmax_freezes_is_a_reading_and_no_alarm():
+    def plant(module):
+        module.transformer.h[1].attn.c_attn.weight[:, :32] *= 1000.0
+
+    reading = alarms_after(gpt2(), plant)
+    assert min(reading.heads["freezing"][1]) > 1.0
+    assert reading.alarms == ()
 
 
 def test_freezing_is_not_taken_for_collapse_nor_collapse_for_freezing():
     def freeze(module):
-        module.transformer.h[1].attn.c_attn.weight[:, :32] *= 1000.0
+        module.transformer.h[1].attn.c_attn.weight[:, :32] *= FREEZE
 
     def collapse(module):  # one direction is added to every token, far longer than they are
-        module.transformer.h[1].mlp.c_proj.bias += 100.0 * torch.randn(
-            32, generator=torch.Generator().manual_seed(3)
-        )
+        module.transformer.h[1].mlp.c_proj.bias += 1000.0 * drawn_direction()
 
     assert kinds(alarms_after(gpt2(), freeze)) == {AlarmKind.FREEZING}
     reading = alarms_after(gpt2(), collapse)
     assert AlarmKind.COLLAPSE in kinds(reading) and AlarmKind.FREEZING not in kinds(reading)
-    collapsed = [a.layer for a in reading.alarms if a.kind is AlarmKind.COLLAPSE]
-    assert collapsed == [1, 2]  # behind the layer and all that follow
+    for kind in (AlarmKind.COLLAPSE, AlarmKind.GATHERING):
+        collapsed = [a.layer for a in reading.alarms if a.kind is kind]
+        assert collapsed == [1, 2]  # behind the layer and all that follow
+
+
+def test_tokens_that_were_one_direction_from_the_start_have_collapsed_and_do_not_gather():
+    module = gpt2()
+    with torch.no_grad():
+        module.transformer.h[1].mlp.c_proj.bias += 1000.0 * drawn_direction()
+    reading = alarms_after(module, lambda module: None)
+    assert AlarmKind.COLLAPSE in kinds(reading) and AlarmKind.GATHERING not in kinds(reading)
 
 
 def test_a_head_whose_output_vanishes_is_dying_and_one_that_never_wrote_is_not():
@@ -136,7 +161,7 @@ def test_weights_that_become_nan_raise_an_alarm_at_once_and_no_exception():
 
 def test_training_stops_on_the_kinds_that_were_named_only():
     def plant(module):
-        module.transformer.h[1].attn.c_attn.weight[:, :32] *= 1000.0
+        module.transformer.h[1].attn.c_attn.weight[:, :32] *= FREEZE
 
     assert alarms_after(gpt2(), plant, stop_on="freezing").stop
     assert not alarms_after(gpt2(), plant, stop_on=("collapse", "not-finite")).stop
@@ -147,8 +172,8 @@ def test_training_stops_on_the_kinds_that_were_named_only():
 def test_an_alarm_goes_off_when_its_number_is_back_and_comes_again_as_a_new_one():
     watch = Watch(every=1, tokens_every=1)
     reading = watch(gpt2(), 0, ids_at(0))
-    frozen = {"freezing": tuple((9.0,) * 4 for _ in range(3))}
-    book, on = AlarmBook(watch.header), []
+    frozen = {"freezing": tuple((1e4,) * 4 for _ in range(3))}
+    book, on = AlarmBook(watch.header, replace(DEFAULT, readings=2)), []
     for step, is_frozen in enumerate([False, True, True, False, True, True]):
         heads = {**reading.heads, **(frozen if is_frozen else {})}
         on.append(book.update(replace(reading, step=step, heads=heads)))
@@ -175,16 +200,29 @@ def test_every_kind_has_a_title_and_advice_and_words_name_places_and_reasons():
     assert set(TITLES) == set(ADVICE) == set(AlarmKind)
 
     def plant(module):
-        module.transformer.h[1].attn.c_attn.weight[:, :32] *= 1000.0
+        module.transformer.h[1].attn.c_attn.weight[:, :32] *= FREEZE
 
     (line,) = grouped_alarms(alarms_after(gpt2(), plant).alarms)
     assert line.startswith("attention is freezing: layer 1 head 0, layer 1 head 1")
     assert "QK-norm" in line and "softmax over 16 tokens" in line
+    assert "In test runs this alarm came in time in" in line  # how sure
+
+
+def test_an_alarm_tells_how_often_it_was_right_at_the_threshold_that_was_judged_only():
+    def plant(module):
+        module.transformer.h[1].attn.c_attn.weight[:, :8] *= FREEZE
+
+    (alarm,) = alarms_after(gpt2(), plant).alarms
+    known = evidence()[AlarmKind.FREEZING]
+    assert f"{known.false} of {known.sound} sound ones" in alarm.track_record
+    own = replace(DEFAULT, freezing=100.0)
+    (alarm,) = alarms_after(gpt2(), plant, thresholds=own).alarms
+    assert alarm.track_record == ""
 
 
 def test_a_head_that_grows_steadily_is_told_when_it_will_freeze():
     module = gpt2()
-    watch = Watch(every=10, tokens_every=1000)
+    watch = Watch(every=10, tokens_every=1000, thresholds=replace(DEFAULT, freezing=1.0))
     weight = module.transformer.h[0].attn.c_attn.weight
     now = Watch()(module, 0, ids_at(0)).heads["freezing"][0][0]
     with torch.no_grad():

@@ -158,8 +158,8 @@ def test_the_example_warns_before_its_loss_shows_it(tmp_path):
     spec = importlib.util.spec_from_file_location("watch_gpt2", EXAMPLES / "watch_gpt2.py")
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
-    run = example.main(str(tmp_path), steps=60)
+    run = example.main(str(tmp_path))
     first = run.episodes()[0]
-    assert first.alarm.kind.value == "freezing"
+    assert first.alarm.kind.value in ("gathering", "collapse")
     worse = [r.step for r in run.readings if r.loss > run.readings[0].loss + 0.5]
     assert worse and first.raised < worse[0]

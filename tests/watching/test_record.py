@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -41,7 +42,7 @@ def frozen_run(tmp_path_factory):
     for step in range(6):
         if step == 3:
             with torch.no_grad():
-                module.transformer.h[1].attn.c_attn.weight[:, :24] *= 1000.0
+                module.transformer.h[1].attn.c_attn.weight[:, :24] *= 1e8
         watch(module, step, ids_at(step), 4.0 - 0.1 * step)
         module.save_pretrained(folder / f"checkpoint-{step}")
     return folder
@@ -85,6 +86,73 @@ def test_a_record_that_is_damaged_or_something_else_is_refused(tmp_path):
             read_record(file)
 
 
+def _without(names):
+    def change(header, reading):
+        for name in names[:-1]:
+            reading = reading[name]
+        del reading[names[-1]]
+
+    return change
+
+
+def _with(value, *names):
+    def change(header, reading):
+        data = {"header": header, "reading": reading}
+        for name in names[:-1]:
+            data = data[name]
+        data[names[-1]] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (_with([], "header", "layers"), "expected 1 to 1024 layers"),
+        (_with(0, "header", "layers", 0, "n_heads"), "heads"),
+        (_with(10**9, "header", "layers", 0, "n_heads"), "heads"),
+        (_with(10**400, "reading", "step"), "expected a step"),
+        (_without(["heads", "freezing"]), "heads lacks freezing"),
+        (_without(["growth", "freezing"]), "growth lacks freezing"),
+        (_with([], "reading", "heads", "entropy_floor"), "entropy_floor"),
+        (_with([0.5], "reading", "heads", "freezing", 0), "freezing"),
+        (_with([0.5], "reading", "tokens", "cosine"), "tokens.cosine"),
+        (_with([[]], "reading", "tokens", "sharpness"), "tokens.sharpness"),
+        (_with(7, "reading", "alarms", 0, "layer"), "head that is not there"),
+        (_with([-1], "reading", "broken"), "layer is named"),
+    ],
+)
+def test_readings_that_do_not_fit_their_header_are_refused(frozen_run, tmp_path, change, says):
+    lines = [json.loads(line) for line in (frozen_run / "watch.jsonl").read_text().splitlines()]
+    change(lines[0], lines[-1])
+    (tmp_path / "watch.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(ResultError, match=says):
+        watched(tmp_path)
+
+
+def test_infinite_readings_are_shown(frozen_run, tmp_path):
+    lines = [json.loads(line) for line in (frozen_run / "watch.jsonl").read_text().splitlines()]
+    lines[-1]["heads"]["freezing"][0][0] = "Infinity"
+    (tmp_path / "watch.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    shown = CliRunner().invoke(app, ["watch", str(tmp_path)])
+    assert shown.exit_code == 0, shown.output
+    assert "█" in shown.output
+
+
+def test_a_long_record_is_read_in_time_that_grows_with_its_length(frozen_run, tmp_path):
+    header, reading = (frozen_run / "watch.jsonl").read_text().splitlines()[:2]
+    small = {**json.loads(reading), "tokens": None, "heads": {}, "growth": {}}
+
+    def seconds(n):
+        lines = [header, *(json.dumps({**small, "step": step}) for step in range(n))]
+        (tmp_path / "watch.jsonl").write_text("".join(line + "\n" for line in lines))
+        started = time.process_time()
+        assert len(read_record(tmp_path / "watch.jsonl")[1]) == n
+        return time.process_time() - started
+
+    assert seconds(16_000) < 12 * min(seconds(2000), seconds(2000))  # 64 if each looks at all
+
+
 def test_checkpoints_after_the_fact_read_as_the_live_run_did(frozen_run, tmp_path):
     for place in frozen_run.glob("checkpoint-*"):
         shutil.copytree(place, tmp_path / place.name)
@@ -113,7 +181,7 @@ def test_a_folder_without_anything_to_watch_says_what_was_expected(tmp_path, fro
 def test_a_run_can_be_saved_tabulated_and_summed_up(frozen_run, tmp_path):
     run = watched(frozen_run)
     assert WatchedRun.load(run.save(tmp_path / "run.json")).summary() == run.summary()
-    assert "Attention is freezing: first at step 4 (layer 1 head 0" in run.summary()
+    assert "Attention is freezing: first at step 3 (layer 1 head 0" in run.summary()
     table = run.to_pandas()
     assert len(table) == 6 * 3 * 4 and {"step", "layer", "head", "freezing"} <= set(table.columns)
     assert len(run.episodes()) == 4 and all(one.is_on for one in run.episodes())

@@ -170,6 +170,7 @@ class Course:
             cosine=tuple(p.cosine for p in points),
             log_spread=tuple(math.log(max(1 - p.cosine, 1e-12)) for p in points),
             effective_rank=tuple(p.effective_rank for p in points),
+            direction_rank=tuple(p.direction_rank for p in points),
             massive=tuple(own.massive for own in sound),
             massive_position=tuple(own.massive_position for own in sound),
             attention_update=tuple(own.attention_update for own in sound),

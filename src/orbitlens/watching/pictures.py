@@ -21,16 +21,18 @@ from orbitlens.draw.figure import (
     Panel,
 )
 from orbitlens.watching.alarm import AlarmKind
+from orbitlens.watching.thresholds import DEFAULT
 from orbitlens.watching.watch_reading import ByHead, WatchReading
 from orbitlens.watching.watched_run import AlarmEpisode, WatchedRun
 
 MOST_COLUMNS = 120  # readings side by side
 MOST_ROWS = 64  # heads one below the other; more are shown by layers
-DOUBLINGS = 4.0  # of the freezing ratio, from its middle colour to either end
+DOUBLINGS = float(round(math.log2(DEFAULT.freezing)))  # from a ratio of 1 to an alarm
 MOST_EPISODES = 24  # rows of the time line
 COLOURS = {
     AlarmKind.FREEZING: BLUE,
     AlarmKind.COLLAPSE: ORANGE,
+    AlarmKind.GATHERING: SKY,
     AlarmKind.DEAD_HEAD: PINK,
     AlarmKind.MASSIVE: YELLOW,
     AlarmKind.IDLE_LAYER: GREEN,
@@ -38,7 +40,8 @@ COLOURS = {
 }
 LABELS = {
     AlarmKind.FREEZING: "attention freezing",
-    AlarmKind.COLLAPSE: "directions collapsing",
+    AlarmKind.COLLAPSE: "directions collapsed",
+    AlarmKind.GATHERING: "directions gathering",
     AlarmKind.DEAD_HEAD: "head dying",
     AlarmKind.MASSIVE: "massive token",
     AlarmKind.IDLE_LAYER: "layer idle",
@@ -71,7 +74,7 @@ def loss_panel(run: WatchedRun) -> Panel | None:
 
 
 def heads_panel(run: WatchedRun) -> Panel:
-    """Return the freezing ratio of every head over steps, as colours: log2, 0 where it freezes."""
+    """Return the freezing ratio of every head over steps, as colours: log2, 0 at a ratio of 1."""
     bins = _bins(run.readings)
     n_heads = sum(layer.n_heads for layer in run.header.layers)
     by_layer = n_heads > MOST_ROWS
@@ -114,24 +117,25 @@ def cosine_panel(run: WatchedRun) -> Panel | None:
     return Panel(layers=[heat], x_label="step")
 
 
-def cosine_curves(run: WatchedRun) -> Panel | None:
-    """Return C behind some layers over steps, as curves."""
-    seen = [reading for reading in run.readings if reading.tokens is not None]
+def rank_curves(run: WatchedRun) -> Panel | None:
+    """Return the effective rank of directions at some depths over steps, and where alarms begin."""
+    seen = [(reading.step, reading.tokens) for reading in run.readings if reading.tokens]
     if len(seen) < 2:
         return None
     depth = _depth(run)
     chosen = sorted({0, depth // 3, 2 * depth // 3, depth})
     curves = [
         Curve(
-            x=[float(r.step) for r in seen],
-            y=[r.tokens.cosine[k] for r in seen if r.tokens is not None],
+            x=[float(step) for step, _ in seen],
+            y=[tokens.direction_rank[k] for _, tokens in seen],
             label="into the first layer" if k == 0 else f"behind {run.header.name(k - 1)}",
             colour=colour,
             markers=True,
         )
         for k, colour in zip(chosen, (SKY, BLUE, GREEN, ORANGE), strict=False)
     ]
-    return Panel(layers=curves, x_label="step", y_label="C", y_range=(-0.05, 1.05))
+    alarm = Level(at=DEFAULT.collapse, label="alarm", colour=ORANGE)
+    return Panel(layers=[alarm, *curves], x_label="step", y_label="effective rank", y_log=True)
 
 
 def timeline_panel(run: WatchedRun) -> Panel | None:

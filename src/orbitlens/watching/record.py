@@ -16,9 +16,9 @@ from orbitlens.files import open_regular, remedy, writable_folder
 from orbitlens.results.codec import decode, encode
 from orbitlens.watching.watch_reading import WatchHeader, WatchReading
 
-FORMAT = 1
+FORMAT = 2
 RECORD = "watch.jsonl"
-LARGEST_RECORD = 2_000_000_000  # bytes
+LARGEST_RECORD = 512_000_000  # bytes, as of a saved result
 DIGITS = 6
 
 
@@ -47,10 +47,10 @@ class Recorder:
 
     def write(self, reading: WatchReading) -> None:
         """Add a reading; raises OSError where the disk does not take it."""
-        self._append(encode(reading))
+        self._append(plain_data(reading))
 
     def _append(self, data: dict[str, Any]) -> None:
-        line = json.dumps(_short(data), allow_nan=False, separators=(",", ":")) + "\n"
+        line = json.dumps(data, allow_nan=False, separators=(",", ":")) + "\n"
         with self.file.open("ab", buffering=0) as stream:
             stream.write(line.encode())  # one write: a line is whole, or the last and cut
             os.fsync(stream.fileno())
@@ -76,6 +76,13 @@ def _end_of_last_line(stream: Any, size: int) -> int:  # noqa: ANN401 - a binary
             return int(start + found + 1)
         end = start
     return 0
+
+
+def plain_data(reading: WatchReading) -> dict[str, Any]:
+    """Return a reading as its line of JSON has it."""
+    short = _short(encode(reading))
+    assert isinstance(short, dict)
+    return short
 
 
 def _short(data: object) -> object:
@@ -115,13 +122,13 @@ def read_record(file: Path) -> tuple[WatchHeader, list[WatchReading]]:
             f"{file}: this is not the record of a watched run that this version reads (format "
             f"{header.get('orbitlens_watch')!r}, expected {FORMAT})."
         )
-    readings: dict[int, WatchReading] = {}
+    readings: list[WatchReading] = []  # by growing steps
     for number, line in enumerate(lines[1:], start=2):
         reading = decode(WatchReading, _line(file, number, line), f"line {number}")
-        for later in [step for step in readings if step >= reading.step]:
-            del readings[later]
-        readings[reading.step] = reading
-    return decode(WatchHeader, header, "line 1"), list(readings.values())
+        while readings and readings[-1].step >= reading.step:
+            readings.pop()
+        readings.append(reading)
+    return decode(WatchHeader, header, "line 1"), readings
 
 
 def _line(file: Path, number: int, line: bytes) -> dict[str, Any]:

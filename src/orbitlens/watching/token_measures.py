@@ -5,10 +5,13 @@ made at once, so that no layer's states outlive it; and with the layer's weights
 """
 
 from dataclasses import dataclass
+from math import nan
+from statistics import fmean
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from orbitlens.families.architecture import NormKind, Position, Stack
 from orbitlens.heads.attention import attention_output, attention_scores
@@ -32,6 +35,7 @@ class CloudNumbers:
 
     cosine: float
     effective_rank: float
+    direction_rank: float  # the same of tokens scaled to one length
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,10 +109,13 @@ def _cloud(stack: Stack, blocks: list[Tensor]) -> CloudNumbers:
     if stack.norm is NormKind.LAYER:
         contexts = [x - x.mean(dim=-1, keepdim=True) for x in contexts]
     if not contexts:
-        return CloudNumbers(cosine=float("nan"), effective_rank=float("nan"))
-    cosines = [mean_cosine(x.double()) for x in contexts]
-    ranks = [effective_rank(x.double()[:SAMPLED]) for x in contexts[:2]]
-    return CloudNumbers(cosine=sum(cosines) / len(cosines), effective_rank=sum(ranks) / len(ranks))
+        return CloudNumbers(cosine=nan, effective_rank=nan, direction_rank=nan)
+    few = [x.double()[:SAMPLED] for x in contexts[:2]]
+    return CloudNumbers(
+        cosine=fmean(mean_cosine(x.double()) for x in contexts),
+        effective_rank=fmean(effective_rank(x) for x in few),
+        direction_rank=fmean(effective_rank(normalize(x, dim=-1)) for x in few),
+    )
 
 
 # --- with the layer's weights ----------------------------------------------------------------

@@ -24,7 +24,7 @@ def scalars(reading: WatchReading) -> dict[str, float]:
         for layer, row in enumerate(reading.heads[name]):
             found[f"watch/{name}/layer_{layer}"] = max(row)
     if reading.tokens is not None:
-        for name in ("cosine", "effective_rank", "massive", "block_update"):
+        for name in ("cosine", "direction_rank", "massive", "block_update"):
             for layer, value in enumerate(getattr(reading.tokens, name)):
                 found[f"watch/{name}/layer_{layer}"] = value
     return {name: value for name, value in found.items() if math.isfinite(value)}

@@ -46,6 +46,7 @@ class TokenReading:
     cosine: ByLayer  # C, mean cosine between tokens, in front of each layer and behind the last
     log_spread: ByLayer  # S = ln(1 - C)
     effective_rank: ByLayer  # of the tokens in front of each layer and behind the last
+    direction_rank: ByLayer  # the same of tokens scaled to one length
     massive: ByLayer  # largest length of a token over its context's median, behind each layer
     massive_position: tuple[int, ...]  # of that token
     attention_update: ByLayer  # what attention adds, over the length of the stream
@@ -86,6 +87,7 @@ class WatchReading:
         if len(self.alarms) > 3:
             said.append(f"{len(self.alarms) - 3} more.")
         said += [
-            f"{one.place} freezes in about {one.steps:.0f} steps." for one in self.expected[:1]
+            f"{one.place}: at this pace an alarm in about {one.steps:.0f} steps."
+            for one in self.expected[:1]
         ]
         return " ".join([*said, *self.notes])

@@ -3,6 +3,7 @@
 Enters: a header and readings. Leaves: a `WatchedRun`: alarms from when to when, tables, figures.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,6 +12,8 @@ from orbitlens.results.base import Result
 from orbitlens.results.html import HtmlTable
 from orbitlens.results.tidy import data_frame
 from orbitlens.watching.alarm import Alarm
+from orbitlens.watching.fitting import check_readings
+from orbitlens.watching.thresholds import DEFAULT
 from orbitlens.watching.watch_reading import WatchHeader, WatchReading
 from orbitlens.watching.words import places, severity
 
@@ -38,6 +41,14 @@ class WatchedRun(Result):
     name: str  # of the record or the folder
     header: WatchHeader
     readings: tuple[WatchReading, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse readings that do not fit the header.
+
+        Raises:
+            ResultError: with what does not fit.
+        """
+        check_readings(self.header, self.readings)
 
     @property
     def last(self) -> WatchReading | None:
@@ -93,8 +104,10 @@ class WatchedRun(Result):
             for reading in self.readings
         ]
         values = list(zip(*columns, strict=True))
-        drawn = go.Figure(go.Heatmap(x=steps, y=names, z=values, zmin=0, zmax=2))
-        drawn.update_layout(title="Spread of scores over what freezes a softmax")
+        shown = [[math.log2(max(v, 1e-9)) for v in row] for row in values]
+        most = math.log2(DEFAULT.freezing)
+        drawn = go.Figure(go.Heatmap(x=steps, y=names, z=shown, zmin=-most, zmax=most))
+        drawn.update_layout(title="Spread of scores over what freezes a softmax, log2")
         drawn.update_xaxes(title="step")
         return drawn
 
@@ -125,7 +138,7 @@ def run_sentences(run: WatchedRun) -> Iterator[str]:
             f"{len(own)} in all, {state}."
         )
     for one in last.expected[:1]:
-        yield f"{one.place.capitalize()} freezes in about {one.steps:.0f} steps at this pace."
+        yield f"{one.place.capitalize()}: at this pace an alarm in about {one.steps:.0f} steps."
     yield from last.notes
 
 
@@ -145,6 +158,7 @@ def _rows(run: WatchedRun) -> Iterator[dict[str, object]]:
                 if tokens is not None:
                     place |= {
                         "cosine": tokens.cosine[row],
+                        "direction_rank": tokens.direction_rank[row],
                         "sharpness": tokens.sharpness[row][head],
                         "written": tokens.written[row][head],
                         "block_update": tokens.block_update[row],

@@ -14,10 +14,10 @@ def grouped_alarms(alarms: Iterable[Alarm]) -> Iterator[str]:
         kinds.setdefault(alarm.kind.value, []).append(alarm)
     for group in kinds.values():
         worst = max(group, key=severity)
-        reason = f"{worst.reason} ({worst.sure.value}, {worst.readings} in a row)"
-        advice = "; ".join(worst.advice)
-        what = f"{worst.title}: {places(group)}. {worst.place}: {reason}"
-        yield f"{what}. What people do about it: {advice}."
+        reason = f"{worst.reason} ({worst.how_sure})"
+        said = [f"{worst.title}: {places(group)}. {worst.place}: {reason}", worst.track_record]
+        said.append(f"What people do about it: {'; '.join(worst.advice)}")
+        yield ". ".join(filter(None, said)) + "."
 
 
 def severity(alarm: Alarm) -> float:
@@ -33,3 +33,8 @@ def places(alarms: Iterable[Alarm]) -> str:
     named = [alarm.place for alarm in alarms]
     more = f" and {len(named) - MOST_PLACES} more" if len(named) > MOST_PLACES else ""
     return ", ".join(named[:MOST_PLACES]) + more
+
+
+def lowered(sentence: str) -> str:
+    """Return a sentence that begins in lower case, to stand behind a colon."""
+    return sentence[:1].lower() + sentence[1:]
