@@ -39,9 +39,10 @@ KINDS = {  # how often each is drawn
     "gpt2": 1,
     "bloom": 1,
 }
-STREAMS = ("choose", "judge", "final", "fourth", "fifth")
+STREAMS = ("choose", "judge", "final", "fourth", "fifth", "sixth")
 SINCE_FOURTH = {"orbit-shared": 2}  # one set of weights for all layers, no positions: as ALBERT
 SHAPES = ((64, 4), (64, 2), (96, 3), (128, 4), (128, 2))  # width and heads: 8 to 32 planes a head
+SINCE_SIXTH = SHAPES + SHAPES[:3] * 2  # small ones more often: more models in the same time
 UNROTATED = {
     "orbit-none", "orbit-alibi", "orbit-learned", "orbit-t5", "orbit-shared", "gpt2", "bloom",
 }  # fmt: skip
@@ -79,7 +80,10 @@ def draw(stream: str, number: int) -> Drawn:
     chance = random.Random(f"{stream}/{number}")
     kinds = KINDS | ({} if stream in STREAMS[:3] else SINCE_FOURTH)
     kind = chance.choices(list(kinds), list(kinds.values()))[0]
-    width, heads = chance.choice(SHAPES)
+    if stream not in STREAMS[:5]:
+        kind = dealt(stream, kinds)[number % sum(kinds.values())]
+    shapes = SHAPES if stream in STREAMS[:5] else SINCE_SIXTH
+    width, heads = chance.choice(shapes)
     layers = chance.choice((3, 4))
     n_turned = chance.randint(1, layers - 1)
     return Drawn(
@@ -102,6 +106,13 @@ def draw(stream: str, number: int) -> Drawn:
         init=chance.choice((0.02, 0.05, 0.1)),
         seed=chance.randrange(10**6),
     )
+
+
+def dealt(stream: str, kinds: dict[str, int]) -> list[str]:
+    """Return every kind as often as it is to be drawn, shuffled: few models hold all of them."""
+    deck = [kind for kind, times in kinds.items() for _ in range(times)]
+    random.Random(stream).shuffle(deck)
+    return deck
 
 
 def build(drawn: Drawn, n_vocabulary: int) -> Any:
@@ -222,10 +233,19 @@ def pairing_of(drawn: Drawn) -> str:
     return "neighbours" if drawn.kind == "gptj" else "halves"
 
 
+def _folder(stream: str, number: int, runs: Path) -> Path:
+    return runs / f"{stream}-{number:03d}"
+
+
+def is_trained(stream: str, number: int, runs: Path) -> bool:
+    """Say whether a model is there already."""
+    return (_folder(stream, number, runs) / "truth.json").exists()
+
+
 def train_one(stream: str, number: int, texts: list[Path], runs: Path) -> Path:
     """Train a model, or leave the one that is there, and return its folder."""
-    folder = runs / f"{stream}-{number:03d}"
-    if (folder / "truth.json").exists():
+    folder = _folder(stream, number, runs)
+    if is_trained(stream, number, runs):
         return folder
     drawn = draw(stream, number)
     task = text(file=str(texts[drawn.text]), context=drawn.context)

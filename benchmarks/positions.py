@@ -2,15 +2,17 @@
 
 Enters: a stream of small models (`_forensic_models.py`), real checkpoints. Leaves: counts of layers
 right, wrong and unanswered, by kind of model and by steps of training, as JSON. Every model is
-judged as it was trained; with the rows of all layers, of the first and of the last put where the
-other pairing has them (wrong conversions); under a config that rotates every layer, and one that
-leaves a rotated layer out; and by its losses, as it is and under a config with a wrong base.
+judged as it was trained; with the rows of all layers, and of each one alone, put where the other
+pairing has them (wrong conversions); under a config that rotates every layer, and ones that leave
+one rotated layer out; and by its losses, as it is and under a config with a wrong base. A layer
+counts as trained if training moved its queries and keys by half of their size (`ENOUGH_MOVED`).
 
-    python benchmarks/positions.py TEXT TEXT --runs DIR --stream fifth --models 60 --out FILE
+    python benchmarks/positions.py TEXT TEXT --runs DIR --stream sixth --models 60 --out FILE
 """
 
 import argparse
 import json
+import math
 import shutil
 import tempfile
 import time
@@ -21,11 +23,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _forensic_models import EARLY, EARLY_FILE, STREAMS, train_one
+from _forensic_models import EARLY, EARLY_FILE, STREAMS, is_trained, train_one
 from safetensors.torch import load_file
 
 from orbitlens.encodings.api import positions
-from orbitlens.encodings.evidence import Found, LayerPositions, layer_evidence, readings
+from orbitlens.encodings.evidence import (
+    Found,
+    LayerEvidence,
+    LayerPositions,
+    layer_evidence,
+    readings,
+)
 from orbitlens.encodings.options import PositionsOptions
 from orbitlens.encodings.rows import coordinate_order
 from orbitlens.families.architecture import Pairing, RotarySpec
@@ -43,9 +51,15 @@ def scores_of(model: Model) -> list[ScoreWeights]:
     return [load_scores(model.checkpoint, k) for k in range(n_layers)]
 
 
-def read(scores: Sequence[ScoreWeights]) -> tuple[LayerPositions, ...]:
-    """Return what the layers say."""
-    return readings([layer_evidence(s, "decoder", k) for k, s in enumerate(scores)])
+def read(
+    scores: Sequence[ScoreWeights], known: dict[int, LayerEvidence] | None = None
+) -> tuple[LayerPositions, ...]:
+    """Return what the layers say; `known` keeps what was weighed, by identity, for a next time."""
+    known = {} if known is None else known
+    for layer, each in enumerate(scores):
+        if id(each) not in known:
+            known[id(each)] = layer_evidence(each, "decoder", layer)
+    return readings([known[id(each)] for each in scores])
 
 
 def variants(
@@ -56,7 +70,7 @@ def variants(
     turned = [k for k, truth in enumerate(truths) if truth is not None]
     chosen = {"all layers converted": turned}
     if len(turned) > 1:
-        chosen |= {"last layer converted": turned[-1:], "first layer converted": turned[:1]}
+        chosen |= {f"layer {layer} converted": [layer] for layer in turned}
     for name, layers in chosen.items():
         pairs = [
             converted(s, t) if k in layers else (s, t)
@@ -69,9 +83,9 @@ def variants(
             s if t is not None else configured(s, True) for s, t in zip(scores, truths, strict=True)
         ]
         yield "config rotates all layers", whole, truths
-    if turned:
-        without = [configured(s, False) if k == turned[-1] else s for k, s in enumerate(scores)]
-        yield "config leaves a layer out", without, truths
+    for layer in turned:
+        without = [configured(s, False) if k == layer else s for k, s in enumerate(scores)]
+        yield f"config leaves layer {layer} out", without, truths
 
 
 def configured(scores: ScoreWeights, rotated: bool) -> ScoreWeights:
@@ -123,23 +137,27 @@ def judge(folder: Path, texts: list[Path]) -> Iterator[dict[str, Any]]:
     keys = ("kind", "lr", "init", "weight_decay", "context", "base")
     common = {key: drawn[key] for key in keys} | {"model": folder.name}
     whole = scores_of(model)
-    for name, scores, expected in variants(whole, truths):
-        for found, truth in zip(read(scores), expected, strict=True):
+    moved = [round(each, 3) for each in moved_by(folder, whole)]
+    tried, known = list(variants(whole, truths)), dict[int, LayerEvidence]()  # all kept: ids stay
+    for name, scores, expected in tried:
+        for found, truth in zip(read(scores, known), expected, strict=True):
             yield (
                 common
                 | _row(found, truth)
                 | {
                     "variant": name,
                     "steps": drawn["steps"],
+                    "moved": moved[found.layer],
                     "category": category(truth, found.d_head),
                     "said": confused(found, truth),
                     "nats": round(found.nats, 2),
                     "margin": round(found.margin, 2),
+                    "odds": round(found.odds, 2),
                     "balance": round(found.balance, 3),
                     "likeness": None if found.likeness is None else round(found.likeness, 2),
                 }
             )
-    yield from _early(folder, model, truths, common)
+    yield from _early(folder, truths, common)
     if any(truths):
         yield from _by_running(folder, drawn, texts, common)
 
@@ -190,19 +208,31 @@ def _with_base(file: Path, base: float) -> bool:
     return False
 
 
-def _early(
-    folder: Path, model: Model, truths: list[Truth], common: dict[str, Any]
-) -> Iterator[dict[str, Any]]:
+def _early(folder: Path, truths: list[Truth], common: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield what the same layers said after fewer steps."""
-    kept = load_file(folder / EARLY_FILE)
     for step in EARLY:
-        part = {
-            name.partition("/")[2]: v for name, v in kept.items() if name.startswith(f"{step}/")
-        }
-        module = model.module
-        module.load_state_dict({k: v.float() for k, v in part.items()}, strict=False)
-        for found, truth in zip(read(scores_of(load(module))), truths, strict=True):
+        for found, truth in zip(read(scores_at(folder, step)), truths, strict=True):
             yield common | _row(found, truth) | {"variant": "early", "steps": step}
+
+
+def scores_at(folder: Path, step: int) -> list[ScoreWeights]:
+    """Return queries and keys of every layer after fewer steps."""
+    kept = load_file(folder / EARLY_FILE)
+    names = {name: name.partition("/")[2] for name in kept if name.startswith(f"{step}/")}
+    module = load(folder).module
+    module.load_state_dict({names[n]: kept[n].float() for n in names}, strict=False)
+    return scores_of(load(module))
+
+
+def moved_by(folder: Path, now: Sequence[ScoreWeights]) -> Iterator[float]:
+    """Yield how far training moved the queries and keys of a layer, in units of their first size.
+
+    From the two weights alone, so that it is known before anything is read off them.
+    """
+    for first, last in zip(scores_at(folder, 0), now, strict=True):
+        pairs = ((first.w_q, last.w_q), (first.w_k, last.w_k))
+        change = sum(float((b - a).square().sum()) for a, b in pairs)
+        yield math.sqrt(change / sum(float(a.square().sum()) for a, _ in pairs))
 
 
 def real(path: str) -> Iterator[dict[str, Any]]:
@@ -240,7 +270,12 @@ def counts(rows: Sequence[dict[str, Any]], *keys: str) -> list[dict[str, Any]]:
 
 
 OUTCOMES = ("right", "wrong", "cannot tell")
-ENOUGH_PLANES = 8  # the goal of answers is for layers with as many
+ENOUGH_PLANES = 8  # the goal of answers is for layers with as many,
+ENOUGH_MOVED = 0.5  # of the size that weights began with, by training: before, they are random ones
+KINDS_OF_FAULT = {  # variants of one kind, whichever layer it is: their first and last words
+    ("layer", "converted"): "one layer converted",
+    ("config", "out"): "config leaves a layer out",
+}
 
 
 def judged(folder: Path, texts: list[Path]) -> list[dict[str, Any]]:
@@ -258,12 +293,16 @@ def summary(rows: Sequence[dict[str, Any]], reals: Sequence[dict[str, Any]]) -> 
     running = [row for row in rows if row["variant"].startswith("losses")]
     faults = [row for row in rows if row["variant"] != "early" and row not in running]
     trained = [row for row in faults if row["variant"] == "as trained"]
+    faults = [row | {"variant": fault_of(row["variant"])} for row in faults]
     many = [row for row in faults if row["planes"] >= ENOUGH_PLANES]
+    moved = [row for row in many if row["moved"] >= ENOUGH_MOVED]
+    early = {(row["model"], "early") for row in rows}
     return {
         "models": len({row["model"] for row in rows}),
-        "models and variants": len({(r["model"], r["variant"]) for r in faults + running}),
+        "models and variants": len({(r["model"], r["variant"]) for r in rows} - early),
         "counts": counts(faults, "variant"),
         "with 8 planes": counts(many, "variant"),
+        "trained": {"moved": ENOUGH_MOVED, "counts": counts(moved, "variant")},
         "by running": counts(running, "variant"),
         "by kind": counts(trained, "kind"),
         "by start": counts(trained, "init", "lr"),
@@ -273,6 +312,16 @@ def summary(rows: Sequence[dict[str, Any]], reals: Sequence[dict[str, Any]]) -> 
         "wrong": [row for row in [*faults, *running, *reals] if row["outcome"] == "wrong"],
         "layers": trained,
     }
+
+
+def fault_of(variant: str) -> str:
+    """Return the kind of a variant.
+
+    >>> fault_of("layer 2 converted"), fault_of("all layers converted")
+    ('one layer converted', 'all layers converted')
+    """
+    words = variant.split()
+    return KINDS_OF_FAULT.get((words[0], words[-1]), variant)
 
 
 def _tally(rows: Sequence[dict[str, Any]], *keys: str) -> list[dict[str, Any]]:
@@ -285,8 +334,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("texts", type=Path, nargs=2, help="two UTF-8 texts")
     parser.add_argument("--runs", type=Path, required=True, help="where models are kept")
-    parser.add_argument("--stream", choices=STREAMS, default="fifth")
+    parser.add_argument("--stream", choices=STREAMS, default="sixth")
     parser.add_argument("--models", type=int, default=60)
+    parser.add_argument("--trained-only", action="store_true", help="leave out what is not there")
     parser.add_argument("--real", nargs="*", default=[], help="checkpoints, judged by their config")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
@@ -295,6 +345,8 @@ def main() -> None:
     reals = [row for path in options.real for row in real(path)]
     for number in range(options.models):
         started = time.process_time()
+        if options.trained_only and not is_trained(options.stream, number, options.runs):
+            continue
         folder = train_one(options.stream, number, options.texts, options.runs)
         rows += judged(folder, options.texts)
         done = Counter(row["outcome"] for row in rows if row["variant"] != "early")

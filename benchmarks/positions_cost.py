@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _shards import shard_start
 
 WIDTH, HEADS, D_HEAD, HIDDEN, VOCABULARY = 4096, 32, 128, 11008, 32000
-ITEM = 2  # bytes of a bfloat16
 GOAL = 2.0  # times as long as a plain read of the same bytes, once the library is imported
 CONFIG = {
     "model_type": "llama",
@@ -77,19 +77,14 @@ def _layer_shapes(layer: int) -> dict[str, tuple[int, ...]]:
 def _write_shard(
     file: Path, shapes: dict[str, tuple[int, ...]], generator: torch.Generator
 ) -> None:
-    header, end = {}, 0
-    for name, shape in shapes.items():
-        begin, end = end, end + ITEM * torch.Size(shape).numel()
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [begin, end]}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
+    start, begins, length = shard_start(shapes)
     with file.open("wb") as opened:
-        opened.write(struct.pack("<Q", len(text)) + text)
+        opened.write(start)
         for name in shapes:
             if is_read(name):
-                opened.seek(8 + len(text) + header[name]["data_offsets"][0])
+                opened.seek(begins[name])
                 opened.write(_planted(generator).view(torch.uint8).numpy().tobytes())
-        opened.truncate(8 + len(text) + end)
+        opened.truncate(length)
         os.fsync(opened.fileno())
 
 

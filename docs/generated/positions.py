@@ -41,7 +41,11 @@ def frozen() -> str:
     """Return layers of the frozen run by variant."""
     stored = _stored()
     head = f"{stored['models']} models, {stored['models and variants']} with their variants.\n\n"
-    whole = [_total(stored["counts"], "all"), _total(stored["with 8 planes"], "8 planes and more")]
+    whole = [
+        _total(stored["counts"], "all"),
+        _total(stored["with 8 planes"], "8 planes and more"),
+        _total(stored["trained"]["counts"], "8 planes and more, trained"),
+    ]
     return head + _table("Variant", [*stored["counts"], *whole], "variant")
 
 
@@ -57,11 +61,15 @@ def goals() -> str:
     trained = next(row for row in stored["counts"] if row["variant"] == "as trained")
     n_trained = sum(trained[key] for key in OUTCOMES)
     n_many = sum(many[key] for key in OUTCOMES)
+    moved = _total(stored["trained"]["counts"], "")
+    n_moved = sum(moved[key] for key in OUTCOMES)
     right, answered = whole["right"] / said, 1 - many["cannot tell"] / n_many
+    of_moved = 1 - moved["cannot tell"] / n_moved
     alarms = trained["wrong"] / n_trained
     goals = (
         ("right of those said, all variants", right, ">= 99 %", right >= 0.99),
-        ("answered, of layers with 8 planes and more", answered, ">= 95 %", answered >= 0.95),
+        ("answered, of trained layers with 8 planes", of_moved, ">= 95 %", of_moved >= 0.95),
+        ("the same, trained or not", answered, ">= 95 %", answered >= 0.95),
         ("false alarms, of layers as trained", alarms, "< 1 %", alarms < 0.01),
     )
     rows = [
@@ -118,12 +126,14 @@ def cost() -> str:
         for name in ("plain read", "positions")
     ]
     names = ("", "MB asked for", "MB fetched", "seconds", "of the processor", "MB of memory")
+    busy = stored["positions"]["processor"] / stored["plain read"]["processor"]
     met = "met" if stored["ratio"] <= stored["goal"] else "missed"
     return (
         f"{stored['layers']} layers, {stored['file size'] / 1e9:.2f} GB in all.\n\n"
         f"{table(names, rows)}\n\n"
         f"{stored['ratio']:.1f} times as long as a plain read of the same bytes (goal: "
-        f"{stored['goal']:g}; {met})."
+        f"{stored['goal']:g}; {met}), and {busy:.1f} times the processor, which is what can be "
+        "compared on a machine with other work."
     )
 
 

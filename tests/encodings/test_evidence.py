@@ -1,10 +1,22 @@
 """What weights say of their rotation: the zoo, planted faults, and layers that do not say."""
 
+import math
+
 import pytest
 import torch
 
 from orbitlens.checkpoint.load import load_checkpoint
-from orbitlens.encodings.evidence import Found, Rotated, layer_evidence, readings
+from orbitlens.encodings.evidence import (
+    BALANCED,
+    DEVIANT,
+    SURE,
+    SURE_ALONE,
+    Found,
+    Rotated,
+    layer_evidence,
+    posterior,
+    readings,
+)
 from orbitlens.encodings.rows import coordinate_order
 from orbitlens.families.architecture import Pairing
 from orbitlens.heads.layers import load_layer
@@ -124,7 +136,7 @@ def planted(spec, strength, seed, *, planes=True):
 def test_a_layer_with_few_marks_is_called_as_the_others_only_if_it_has_their_profile():
     spec = scores_of("orbit-nano-rotary")[0].spec
     sure = [planted(spec, 0.4, seed) for seed in (1, 2, 3)]
-    faint, plain = planted(spec, 0.09, 4), planted(spec, 0.0, 9, planes=False)
+    faint, plain = planted(spec, 0.12, 4), planted(spec, 0.0, 9, planes=False)
     alone = read([faint])[0]
     assert alone.found is not Found.ROTARY
     among = read([*sure, faint, plain])
@@ -134,6 +146,36 @@ def test_a_layer_with_few_marks_is_called_as_the_others_only_if_it_has_their_pro
     assert among[4].likeness < 1
     moved = read([*sure, converted(faint), converted(sure[0])])
     assert [each.rotated for each in moved[3:]] == [NEIGHBOURS] * 2
+
+
+def test_one_layer_that_is_sure_and_wrong_misleads_no_other():
+    """Of two sure layers a profile is taken; of one only if it is beyond doubt."""
+    spec = scores_of("orbit-nano-rotary")[0].spec
+    faint = [planted(spec, 0.05, seed) for seed in (4, 5)]
+    weak = next(
+        found
+        for found in (converted(planted(spec, 0.16, seed)) for seed in range(30))
+        if SURE < read([found])[0].odds < SURE_ALONE
+    )
+    among = read([*faint, weak])
+    assert among[2].rotated == NEIGHBOURS
+    assert [each.likeness for each in among[:2]] == [None] * 2  # nothing was borrowed
+    assert all(each.rotated in {None, HALVES} for each in among[:2])
+    beyond_doubt = read([*faint, planted(spec, 0.4, 1)])
+    assert all(each.likeness is not None for each in beyond_doubt[:2])
+
+
+def test_what_one_layer_says_of_another_is_worth_little_and_two_say_more():
+    spec = scores_of("orbit-nano-rotary")[0].spec
+    sure = [layer_evidence(planted(spec, 0.5, seed), "decoder", seed) for seed in (1, 2, 3)]
+    silent = layer_evidence(planted(spec, 0.0, 9, planes=False), "decoder", 0)
+    alone, one, three = (posterior(silent, sure[:n], None) for n in (0, 1, 3))
+
+    def lean(nats):
+        return nats[Pairing.HALVES] - nats[Pairing.NEIGHBOURS]
+
+    bound = math.log((1 - DEVIANT) / (DEVIANT / 2))
+    assert 0 < lean(one) - lean(alone) < lean(three) - lean(alone) < bound
 
 
 def test_layers_that_share_their_weights_are_no_company():
@@ -150,10 +192,10 @@ def test_balance_that_is_small_in_each_layer_counts_in_all_of_them(generator):
     def faintly_balanced(seed):
         drawn = planted(spec, 0.0, seed, planes=False)
         noise = torch.randn(drawn.w_k.shape, generator=generator)
-        return ScoreWeights(spec=spec, w_q=drawn.w_q, w_k=0.45 * drawn.w_k + noise)
+        return ScoreWeights(spec=spec, w_q=drawn.w_q, w_k=0.56 * drawn.w_k + noise)
 
     layers = [faintly_balanced(seed) for seed in range(10, 14)]
     found = read(layers)
-    assert all(each.balance < 0.3 for each in found)
+    assert all(each.balance < BALANCED for each in found)
     assert read(layers[:1])[0].found is Found.UNKNOWN
     assert [each.found for each in found] == [Found.PLAIN] * 4

@@ -66,6 +66,9 @@ def test_what_is_advised_is_predicted_best_and_can_be_pasted(rotary_reach):
     assert advice.best.predicted == min(trial.predicted for trial in advice.trials)
     assert advice.best.predicted < advice.unchanged.predicted - 0.1
     json.dumps(advice.setting)
+    assert advice.rule is not None
+    assert (advice.rule.kind, advice.rule.factor) == ("yarn", advice.ratio)
+    assert "YaRN with the factor asked for" in rotary_reach.summary()
 
 
 def test_order_stops_mattering_within_the_context(rotary_reach):

@@ -10,7 +10,6 @@ from orbitlens.encodings.stand_in import (
     log_counts,
     stand_in_losses,
     stand_ins,
-    token_losses,
     why_no_stand_in,
 )
 from orbitlens.errors import InputError
@@ -18,6 +17,7 @@ from orbitlens.families.registry import feed_of
 from orbitlens.orbit import OrbitForCausalLM
 from orbitlens.orbit.config import OrbitConfig
 from orbitlens.running.model import load
+from orbitlens.running.surprise import next_token_losses
 from tiny_models import CASES, build
 
 BY_NAME = {case.name: case for case in CASES}
@@ -60,7 +60,7 @@ def test_where_they_are_rows_lose_what_the_model_loses_on_them(generator):
     with model.evaluating() as module:
         found = stand_in_losses(model, made, None, generator)
         plain = module(input_ids=made.rows[:, :-1]).logits
-    expected = token_losses(plain, made.rows)[:, -made.n_judged :].mean(dim=1)
+    expected = next_token_losses(plain, made.rows)[:, -made.n_judged :].mean(dim=1)
     assert torch.allclose(found, expected, atol=1e-9)
 
 
@@ -77,7 +77,7 @@ def test_a_token_that_counts_for_five_is_five_copies_of_it(generator):
     whole = torch.cat([first, far.repeat(5), near, torch.tensor([4])])[None]
     with model.evaluating() as module:
         found = stand_in_losses(model, made, length, generator)
-        expected = token_losses(module(input_ids=whole[:, :-1]).logits, whole)[:, -1]
+        expected = next_token_losses(module(input_ids=whole[:, :-1]).logits, whole)[:, -1]
         once = stand_in_losses(model, made, None, generator)
     assert found.item() == pytest.approx(expected.item(), abs=1e-9)
     assert abs(found.item() - once.item()) > 1e-4

@@ -296,6 +296,14 @@ def test_a_zero_head_gets_nothing_but_a_speed_limit_of_zero():
         assert [c.margin for c in head_certificates(head)] == [0.0, 0.0, 0.0, 0.0, 0.0]
 
 
+@pytest.mark.parametrize("size", [1e-200, 1e-100])
+def test_a_speed_limit_whose_square_floats_do_not_hold_is_none(size):
+    """Of maps of 1e-200 it was once printed that no token grows at all."""
+    head = dataclasses.replace(zero_head(4, 4), w_v=size * torch.eye(4).double())
+    head = dataclasses.replace(head, w_o=size * torch.eye(4).double())
+    assert "T5" not in held(head)
+
+
 def test_rounding_does_not_make_an_eigenvalue():
     """V of rank one with V^2 = 0 has only the eigenvalue 0, whatever sign rounding gives it."""
     signs = set()

@@ -16,8 +16,9 @@ from orbitlens.encodings.scalings import (
     one_encoding,
     scaled,
 )
-from orbitlens.encodings.stand_in import Rows, StandIns, stand_in_losses, stand_ins
+from orbitlens.encodings.stand_in import StandIns, stand_in_losses, stand_ins
 from orbitlens.running.model import Model
+from orbitlens.running.surprise import Rows
 
 NODES = (1.5, 2.0, 3.0, 4.0)  # multiples of the trained context at which losses are predicted
 SHARES = (0.5, 1.0, 1.5, 2.0)  # of the multiple asked for: the factors that are tried

@@ -29,12 +29,12 @@ from orbitlens.errors import InputError
 from orbitlens.families.architecture import Stack
 from orbitlens.families.registry import FAMILIES
 from orbitlens.heads.layers import position_table
-from orbitlens.heads.scores import ScoreWeights, load_scores, unreadable
+from orbitlens.heads.scores import ScoreWeights, load_scores, score_tensors, unreadable
 from orbitlens.running.batches import batches_of, limits_for
-from orbitlens.running.info import Cost, model_info, peak_rss_bytes
+from orbitlens.running.info import model_info, reading_cost
 from orbitlens.running.inputs import Batch, inputs_of
-from orbitlens.running.loading import threads_for
 from orbitlens.running.model import Model, load
+from orbitlens.running.workers import threads_for
 
 Progress = Callable[[int, int | None], None]
 AS_WEIGHTS_SAY = "as the weights say"
@@ -68,6 +68,8 @@ def positions(
         CheckpointError: a tensor is broken, or holds NaN or infinity.
     """
     chosen = options or PositionsOptions()
+    if chosen.layers is not None and (text is not None or repair_to is not None):
+        raise InputError("some layers were asked for: what is run or repaired is the whole model.")
     opened = load(model)
     started = time.perf_counter()
     layers, flags = _layers(opened, chosen, progress)
@@ -81,7 +83,7 @@ def positions(
     repair = _repair(opened, layers, tried)
     if repair_to is not None:
         repair = _written(opened, repair, Path(repair_to))
-    read = _bytes_read(opened)
+    read = _bytes_read(opened, [(layer.stack, layer.layer) for layer in layers])
     reach = None if chosen.reach is None else reach_of(opened, text, chosen.reach, progress)
     return Positions(
         model=model_info(opened.checkpoint),
@@ -91,11 +93,7 @@ def positions(
         repair=repair,
         text=shown,
         n_tokens=n_tokens,
-        cost=Cost(
-            seconds=time.perf_counter() - started,
-            bytes_read=read,
-            peak_rss_bytes=peak_rss_bytes(),
-        ),
+        cost=reading_cost(opened.checkpoint, started=started, n_bytes=read),
         flags=(*flags, *opened.notes),
         reach=reach,
     )
@@ -107,7 +105,7 @@ def positions(
 def _layers(
     model: Model, options: PositionsOptions, progress: Progress | None
 ) -> tuple[tuple[LayerPositions, ...], tuple[str, ...]]:
-    places, flags = _readable(model)
+    places, flags = _readable(model, options.layers)
     found = []
     for (stack, index), scores in zip(places, _read_ahead(model, places), strict=True):
         found.append(
@@ -125,8 +123,20 @@ def _layers(
     return readings(found), tuple(dict.fromkeys((*flags, *reading_notes(model.checkpoint))))
 
 
-def _readable(model: Model) -> tuple[list[tuple[Stack, int]], list[str]]:
-    """Return the layers whose queries and keys can be read, and why others cannot."""
+def _readable(
+    model: Model, wanted: Sequence[int] | None
+) -> tuple[list[tuple[Stack, int]], list[str]]:
+    """Return the layers whose queries and keys can be read, and why others cannot.
+
+    Raises:
+        InputError: layers were asked for that the model does not have.
+    """
+    deepest = max(stack.n_layers for stack in model.architecture.stacks)
+    missing = sorted(set(wanted or ()) - set(range(deepest)))
+    if missing:
+        raise InputError(
+            f"layers {missing} were asked for; this model has layers 0 to {deepest - 1}."
+        )
     places: list[tuple[Stack, int]] = []
     flags = []
     for stack in model.architecture.stacks:
@@ -135,7 +145,8 @@ def _readable(model: Model) -> tuple[list[tuple[Stack, int]], list[str]]:
         elif (why := unreadable(stack)) is not None:
             flags.append(f"the {stack.name} was not read: {why}")
         else:
-            places += [(stack, index) for index in range(stack.n_layers)]
+            chosen = (k for k in range(stack.n_layers) if wanted is None or k in wanted)
+            places += [(stack, index) for index in chosen]
     return places, flags
 
 
@@ -158,17 +169,13 @@ def _table(model: Model) -> TableReading | None:
     return None
 
 
-def _bytes_read(model: Model) -> int:
-    roles = ("q", "k", "qkv", "q_norm", "k_norm", "q_down", "q_down_norm", "q_up", "kv_down")
+def _bytes_read(model: Model, places: Sequence[tuple[str, int]]) -> int:
     names = {
         name
-        for stack in model.architecture.stacks
-        for tensors in stack.tensors
-        for role, name in tensors.items()
-        if role in roles
+        for stack, index in places
+        for name in score_tensors(model.checkpoint.stack(stack), index)
     }
-    tensors = model.checkpoint.source.tensors
-    return sum(tensors[name].n_bytes for name in names if name in tensors)
+    return sum(model.checkpoint.source.tensors[name].n_bytes for name in names)
 
 
 # --- by running ------------------------------------------------------------------------------
@@ -299,7 +306,7 @@ def _written(model: Model, repair: Repair | None, target: Path) -> Repair:
         spec = stack.layers[layer].rotary
         assert spec is not None
         orders |= row_orders(stack, layer, spec.pairing.other, spec.d_rotary)
-    source = Path(model.checkpoint.path)
+    source = Path(model.checkpoint.local_path)
     stored = read_config(source) if source.is_dir() else model.checkpoint.config
     config = repaired_config(stored, FAMILIES[model.architecture.family], stack, repair)
     write_repaired(source, target, orders, config)

@@ -1,10 +1,12 @@
 """Weights of a layer -> what they say of its rotation, and when they say enough.
 
-Enters: queries and keys of every layer. Leaves: a `LayerPositions` each. Hypotheses are pairings
-and shares of a head; evidence is in nats against no rotation (`theory/planes.py`). Layers of one
-model are mostly alike, so a layer is also held against the profile of energy that the others have.
+Enters: queries and keys of every layer. Leaves: a `LayerPositions` each. Answers are a pairing, or
+none; evidence is in nats against none (`theory/plane_evidence.py`). Layers of one stack are mostly
+rotated alike, and that is all that one layer's answer says of another's. Their profile of energy is
+lent to a layer only by two that are sure, or by one that is beyond doubt.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -16,34 +18,20 @@ from torch import Tensor
 
 from orbitlens.families.architecture import Pairing
 from orbitlens.heads.scores import ScoreWeights
-from orbitlens.theory.planes import (
-    Energies,
-    Marks,
-    Totals,
-    energies,
-    leading,
-    likeness,
-    marks,
-    profile,
-    widths,
-)
+from orbitlens.theory.plane_evidence import Marks, either, likeness, marks
+from orbitlens.theory.planes import Energies, Totals, energies, leading, profile, widths
 
-# Chosen on the streams "choose", "judge", "final" and the first models of "fourth" of
-# benchmarks/positions.py, frozen before "fifth" ran.
-ENOUGH = 14.0  # nats for a rotation, found in one layer by itself
-ENOUGH_LIKE_OTHERS = 7.0  # nats together with those for the profile of energy that others have,
-ENOUGH_LIKENESS = 3.0  # of which so many are for the profile
-MARGIN = 3.0  # nats beyond the best hypothesis of another pairing
-MARGIN_LIKE_OTHERS = 2.0
-OTHER_WIDTH = 20.0  # nats that another width must bring beyond that of the config or the head,
-OTHER_WIDTH_SHARE = 0.5  # and beyond this share of its nats: a part of a trend is a trend too
-LITTLE = 5.0  # nats below which nothing speaks for a rotation
-LITTLE_LIKE_OTHERS = 8.0  # where layers are balanced and say little, all taken together
-LEAST_LIKENESS = 1.0  # nats for the profile of rotated layers, below which there is none
-BALANCED = 0.3  # correlation of q^T q and k^T k: training is visible, and nothing else breaks it
-BALANCED_TOGETHER = 0.12  # the mean over layers
-BALANCED_LIKE_OTHERS = 0.1
-BALANCED_UNLIKE_OTHERS = 0.5  # where other layers are rotated
+# Chosen on models of the first five streams of benchmarks/positions.py, frozen before the sixth.
+SURE = 4.0  # nats of a rotation against all other answers together: 98 of 100
+SURE_ALONE = 12.0  # of one layer that the others are held against; of two, SURE each
+OTHER_WIDTH = 20.0  # nats against a width that no config states: slow planes are hardly turned,
+OTHER_WIDTH_SHARE = 0.5  # so that a part of a head has most of the marks of all of it
+DEVIANT = 0.15  # of layers, rotated otherwise than the rest of their stack
+PLAIN = 0.5  # nats for no rotation: silence is worth little, so that balance is asked for too,
+BALANCED = 0.35  # the correlation of q^T q and k^T k: training is visible, and no plane breaks it,
+BALANCED_TOGETHER = 0.25  # or the mean over layers, none of which is
+BALANCED_LIKE_OTHERS = 0.15  # less balanced than this,
+BALANCED_UNLIKE_OTHERS = 0.83  # and more where other layers are rotated
 FEWEST_PLANES = 4
 
 
@@ -80,12 +68,18 @@ class LayerPositions:
     best: Rotated  # the likeliest rotation, found or not
     nats: float  # for it, against no rotation
     margin: float  # nats beyond the best rotation of another pairing
+    odds: float  # nats of the likeliest answer beyond all others together, other layers heard
     marks: Marks  # of it, by kind
     balance: float  # correlation of q^T q and k^T k off the diagonal
     spread: float  # variance of energies in units of that of random weights
     p_value: float | None  # share of shuffles within heads with as many nats; None: not shuffled
     is_leading: bool = False  # read in the directions that queries and keys weigh most, alone
     likeness: float | None = None  # nats for the profile of other rotated layers; None: none are
+
+    @property
+    def probability(self) -> float:
+        """Of the likeliest answer: a pairing, or no rotation."""
+        return 1 / (1 + math.exp(-self.odds))
 
     @property
     def agrees(self) -> bool | None:
@@ -96,6 +90,7 @@ class LayerPositions:
 
 
 Weighed = dict[tuple[Pairing, int], Marks]
+Answers = dict[Pairing | None, float]  # nats of each pairing, and of no rotation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +101,7 @@ class LayerEvidence:
     layer: int
     d_head: int
     configured: Rotated | None
+    usual: int  # width that is supposed without a reason: as some config states, or that of a head
     weighed: Weighed
     totals: tuple[Totals, ...]  # energies; the first are those that were weighed
     is_leading: bool
@@ -113,63 +109,57 @@ class LayerEvidence:
     spread: float
     p_value: float | None
 
+    def nats(self, rotated: Rotated, company: "Company | None" = None) -> float:
+        """Return what speaks for a rotation, all that was looked at taken into account."""
+        found = self.weighed[rotated.pairing, rotated.width]
+        total = found.nats - math.log(len(self.totals))
+        if company is not None and rotated.width == company.width:
+            like = company.likeness(self, rotated.pairing)
+            total += either(found.energy, like) - found.energy
+        if rotated.width == self.usual:
+            return total
+        return total - max(OTHER_WIDTH, OTHER_WIDTH_SHARE * total)
+
+    def of_pairing(self, pairing: Pairing, company: "Company | None" = None) -> Rotated:
+        """Return the likeliest rotation of a pairing."""
+        sizes = {width for each, width in self.weighed if each is pairing}
+        found = [Rotated(pairing=pairing, width=width) for width in sizes]
+        return max(found, key=lambda each: self.nats(each, company))
+
+    def likelihoods(self, company: "Company | None" = None) -> Answers:
+        """Return the nats of each answer: a pairing, or none (0)."""
+        found: Answers = {None: 0.0}
+        for pairing in Pairing:
+            found[pairing] = self.nats(self.of_pairing(pairing, company), company)
+        return found
+
+    def is_sure(self, enough: float) -> bool:
+        """Say whether so many nats are for one pairing, by this layer alone."""
+        best, odds = likeliest(self.likelihoods())
+        return best is not None and odds >= enough and self.d_head >= 2 * FEWEST_PLANES
+
     @property
     def best(self) -> Rotated:
-        """The likeliest rotation, of the config's width unless another is clearly likelier."""
-        return best_of(self.weighed, usual_width(self.configured, self.d_head))
-
-    def nats(self, rotated: Rotated) -> float:
-        """Return what speaks for a rotation."""
-        return self.weighed[rotated.pairing, rotated.width].nats
-
-    @property
-    def margin(self) -> float:
-        """Nats of the likeliest rotation beyond the best of the other pairing."""
-        best = self.best
-        sizes = (best.width, usual_width(self.configured, self.d_head))
-        others = [
-            found.nats
-            for (pairing, width), found in self.weighed.items()
-            if pairing is not best.pairing and width in sizes
-        ]
-        return self.nats(best) - max(others)
-
-    @property
-    def is_sure(self) -> bool:
-        """Whether the layer says by itself how it was rotated."""
-        enough = self.nats(self.best) >= ENOUGH and self.margin >= MARGIN
-        return enough and self.d_head >= 2 * FEWEST_PLANES
+        """The likeliest rotation, by this layer alone."""
+        return max(map(self.of_pairing, Pairing), key=self.nats)
 
     def is_beside(self, other: "LayerEvidence") -> bool:
         """Say whether another layer is of the same stack, and has weights of its own."""
         is_like = (self.stack, self.d_head) == (other.stack, other.d_head)
         return is_like and not torch.equal(self.totals[-1], other.totals[-1])
 
-    def looks_plain(self, little: float, balanced: float) -> bool:
-        """Say whether nothing speaks for a rotation, in weights that training has balanced."""
-        return self.nats(self.best) < little and self.balance >= balanced
+
+def likeliest(nats: Answers) -> tuple[Pairing | None, float]:
+    """Return the likeliest answer, and its nats beyond all others together."""
+    best = max(nats, key=lambda each: nats[each])
+    return best, nats[best] - log_sum(value for each, value in nats.items() if each is not best)
 
 
-def usual_width(configured: Rotated | None, d_head: int) -> int:
-    """Return the width that the config states, or that of a head."""
-    return d_head // 2 * 2 if configured is None else configured.width
-
-
-def best_of(weighed: Weighed, usual: int) -> Rotated:
-    """Return the likeliest rotation, of the usual width unless another is clearly likelier.
-
-    Pairs of neighbours in a part of a head are pairs of neighbours in all of it, so that widths
-    are told apart less well than pairings.
-    """
-    best = {}
-    for pairing in Pairing:
-        at_usual = weighed[pairing, usual].nats
-        width = max((w for p, w in weighed if p is pairing), key=lambda w: weighed[pairing, w].nats)
-        other = weighed[pairing, width].nats
-        clearly = other > at_usual + max(OTHER_WIDTH, OTHER_WIDTH_SHARE * other)
-        best[pairing] = (other, width) if clearly else (at_usual, usual)
-    pairing = max(best, key=lambda p: best[p][0])
-    return Rotated(pairing=pairing, width=best[pairing][1])
+def log_sum(nats: Iterable[float]) -> float:
+    """Return the logarithm of a sum of exponentials."""
+    values = list(nats)
+    largest = max(values)
+    return largest + math.log(sum(math.exp(each - largest) for each in values))
 
 
 def layer_evidence(
@@ -200,6 +190,7 @@ def layer_evidence(
             layer=layer,
             d_head=d_head,
             configured=configured,
+            usual=d_head // 2 * 2 if configured is None else configured.width,
             weighed=weighed,
             totals=tuple(each.total for each in readings),
             is_leading=readings[0] is not seen,
@@ -209,7 +200,7 @@ def layer_evidence(
         )
 
     found = evidence(weigh(seen, sizes), seen)
-    if found.is_sure:
+    if found.is_sure(SURE_ALONE):
         return found
     lead = energies(*leading(scores.w_q, scores.w_k))
     other = evidence(weigh(lead, sizes), lead, seen)
@@ -244,6 +235,7 @@ def _shuffled(seen: Energies, order: Int[Tensor, "kv_head d_head"]) -> Energies:
         seen,
         total=seen.total.gather(1, order),
         imbalance=seen.imbalance.gather(1, order),
+        balances=seen.balances.gather(1, order),
         crossed=crossed.gather(2, rows[:, None, :].expand_as(seen.crossed)),
     )
 
@@ -253,109 +245,119 @@ def _shuffled(seen: Energies, order: Int[Tensor, "kv_head d_head"]) -> Energies:
 
 @dataclass(frozen=True, kw_only=True)
 class Company:
-    """What the other layers of a stack say."""
+    """What the other layers of a stack say, where that cannot be one layer's mistake."""
 
-    rotated: Rotated | None = None  # what most of those that are sure have
-    profile: Float[Tensor, " _"] | None = None  # their energy over planes
-    is_plain: bool = False  # none is sure of a rotation, and all together look unrotated
+    width: int
+    profile: Float[Tensor, " _"]  # their energy over planes
 
     @classmethod
-    def of(cls, layer: LayerEvidence, layers: Sequence[LayerEvidence]) -> "Company":
-        """Sum up what layers have to say beside this one; those that share its weights: nothing."""
-        others = [each for each in layers if layer.is_beside(each)]
-        sure = [each for each in others if each.is_sure]
-        if not sure:
-            return cls(is_plain=_together_plain([layer, *others]))
-        rotated = Counter(each.best for each in sure).most_common(1)[0][0]
+    def of(cls, others: Sequence[LayerEvidence]) -> "Company | None":
+        """Sum up what other layers have to say; None: not enough."""
+        sure = [each for each in others if each.is_sure(SURE)]
+        if not sure or (len(sure) == 1 and not sure[0].is_sure(SURE_ALONE)):
+            return None
+        width = Counter(each.best.width for each in sure).most_common(1)[0][0]
         profiles = [
-            profile(each.totals[0], each.best.pairing, rotated.width)
+            profile(each.totals[0], each.best.pairing, width)
             for each in sure
-            if each.best.width == rotated.width
+            if each.best.width == width
         ]
-        return cls(rotated=rotated, profile=torch.stack(profiles).mean(dim=0))
+        return cls(width=width, profile=torch.stack(profiles).mean(dim=0))
 
     def likeness(self, layer: LayerEvidence, pairing: Pairing) -> float:
         """Return the nats for the others' profile in a layer, under a pairing."""
-        assert self.rotated is not None
-        assert self.profile is not None
-        width = self.rotated.width
-        return max(likeness(total, pairing, width, self.profile) for total in layer.totals)
-
-
-def _together_plain(layers: Sequence[LayerEvidence]) -> bool:
-    """Say whether layers are balanced on average, and say little of any rotation."""
-    n = len(layers)
-    nats = sum(each.nats(each.best) for each in layers) / n
-    balance = sum(each.balance for each in layers) / n
-    return n > 1 and nats < LITTLE and balance >= BALANCED_TOGETHER
+        return likeness(layer.totals[0], pairing, self.width, self.profile)
 
 
 def readings(layers: Sequence[LayerEvidence]) -> tuple[LayerPositions, ...]:
     """Return what each layer says, by itself and in the company of the others."""
-    return tuple(_decided(layer, Company.of(layer, layers)) for layer in layers)
+    layers = [_with_stated_width(layer, layers) for layer in layers]
+    return tuple(_decided(layer, layers) for layer in layers)
 
 
-def _decided(layer: LayerEvidence, company: Company) -> LayerPositions:
-    best = layer.best
-    found, rotated = Found.UNKNOWN, None
+def _with_stated_width(layer: LayerEvidence, layers: Sequence[LayerEvidence]) -> LayerEvidence:
+    """Suppose the width that the config states for other layers, where it states none for this."""
+    stated = Counter(each.configured.width for each in layers if each.configured is not None)
+    likely = [
+        width for width, _ in stated.most_common() if (Pairing.HALVES, width) in layer.weighed
+    ]
+    if layer.configured is not None or not likely:
+        return layer
+    return replace(layer, usual=likely[0])
+
+
+def _decided(layer: LayerEvidence, layers: Sequence[LayerEvidence]) -> LayerPositions:
+    others = [each for each in layers if layer.is_beside(each)]
+    company = Company.of(others)
+    best, odds = likeliest(posterior(layer, others, company))
+    likely = max(Pairing, key=lambda each: layer.likelihoods(company)[each])
+    rotated = layer.of_pairing(best or likely, company)
+    found = Found.UNKNOWN
     if layer.d_head >= 2 * FEWEST_PLANES:
-        answer = _by_itself if company.rotated is None else _among_rotated
-        found, rotated = answer(layer, company)
-    like = None
-    if company.rotated is not None:
-        like = company.likeness(layer, (rotated or best).pairing)
+        if best is not None and odds >= SURE:
+            found = Found.ROTARY
+        elif best is None and odds >= PLAIN and _is_balanced(layer, others, company):
+            found = Found.PLAIN
+    nats = layer.likelihoods(company)
     return LayerPositions(
         stack=layer.stack,
         layer=layer.layer,
         d_head=layer.d_head,
         configured=layer.configured,
         found=found,
-        rotated=rotated,
-        best=best,
-        nats=layer.nats(best),
-        margin=layer.margin,
-        marks=layer.weighed[best.pairing, best.width],
+        rotated=rotated if found is Found.ROTARY else None,
+        best=rotated,
+        nats=nats[rotated.pairing],
+        margin=nats[rotated.pairing] - nats[rotated.pairing.other],
+        odds=odds,
+        marks=layer.weighed[rotated.pairing, rotated.width],
         balance=layer.balance,
         spread=layer.spread,
         p_value=layer.p_value,
         is_leading=layer.is_leading,
-        likeness=like,
+        likeness=None if company is None else company.likeness(layer, rotated.pairing),
     )
 
 
-def _by_itself(layer: LayerEvidence, company: Company) -> tuple[Found, Rotated | None]:
-    """Answer for a layer where no other is sure of a rotation."""
-    if layer.is_sure:
-        return Found.ROTARY, layer.best
-    is_plain = layer.looks_plain(LITTLE, BALANCED) or (
-        company.is_plain and layer.looks_plain(LITTLE_LIKE_OTHERS, BALANCED_LIKE_OTHERS)
-    )
-    return (Found.PLAIN if is_plain else Found.UNKNOWN), None
+def posterior(
+    layer: LayerEvidence, others: Sequence[LayerEvidence], company: Company | None
+) -> Answers:
+    """Return the nats of each answer for a layer, with what the others say.
 
-
-def _among_rotated(layer: LayerEvidence, company: Company) -> tuple[Found, Rotated | None]:
-    """Answer for a layer where others are sure: whether it has their profile, and where.
-
-    A first layer that attends by content alone has few marks of its rotation; what tells it from
-    an unrotated one is that its energies follow those of the others, however little.
+    Every layer is rotated as its stack is, but for a share of `DEVIANT`. So however sure a layer
+    is, what it says of another one is worth two nats at most, and two layers are worth more.
     """
-    assert company.rotated is not None
-    width = company.rotated.width
-    if (Pairing.HALVES, width) not in layer.weighed:  # another config's width
-        return (Found.ROTARY, layer.best) if layer.is_sure else (Found.UNKNOWN, None)
-    like = {pairing: company.likeness(layer, pairing) for pairing in Pairing}
-    together = {
-        pairing: layer.weighed[pairing, width].nats + max(0.0, like[pairing]) for pairing in Pairing
-    }
-    pairing = max(together, key=lambda each: together[each])
-    as_others = Rotated(pairing=pairing, width=width)
-    if layer.is_sure:
-        is_theirs = layer.best.width == width or together[pairing] >= layer.nats(layer.best)
-        return Found.ROTARY, as_others if is_theirs else layer.best
-    margin = together[pairing] - together[pairing.other]
-    is_like = like[pairing] >= ENOUGH_LIKENESS and margin >= MARGIN_LIKE_OTHERS
-    if is_like and together[pairing] >= ENOUGH_LIKE_OTHERS:
-        return Found.ROTARY, as_others
-    if max(like.values()) < LEAST_LIKENESS and layer.looks_plain(LITTLE, BALANCED_UNLIKE_OTHERS):
-        return Found.PLAIN, None
-    return Found.UNKNOWN, None
+    own = layer.likelihoods(company)
+    votes = [each.likelihoods() for each in others]
+    found: Answers = {}
+    for answer in own:
+        by_stack = [
+            _given(stack, answer) + sum(_seen(vote, stack) for vote in votes) for stack in own
+        ]
+        found[answer] = own[answer] + log_sum(by_stack)
+    return found
+
+
+def _given(stack: Pairing | None, answer: Pairing | None) -> float:
+    """Return ln of how often a layer is so, where its stack is as said."""
+    return math.log(1 - DEVIANT if answer is stack else DEVIANT / 2)
+
+
+def _seen(vote: Answers, stack: Pairing | None) -> float:
+    """Return the nats of a layer's weights, where its stack is as said."""
+    return log_sum(_given(stack, answer) + nats for answer, nats in vote.items())
+
+
+def _is_balanced(
+    layer: LayerEvidence, others: Sequence[LayerEvidence], company: Company | None
+) -> bool:
+    """Say whether a layer is balanced as training leaves those without a rotation.
+
+    A first layer that attends by content alone has few marks of its rotation, and is balanced; so
+    more is asked for where others are rotated. Where none is, a little in all layers is enough.
+    """
+    if company is not None:
+        return layer.balance >= BALANCED_UNLIKE_OTHERS
+    mean = sum(each.balance for each in [layer, *others]) / (1 + len(others))
+    together = len(others) > 0 and mean >= BALANCED_TOGETHER
+    return layer.balance >= (BALANCED_LIKE_OTHERS if together else BALANCED)

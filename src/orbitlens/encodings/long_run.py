@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from orbitlens.encodings.stand_in import Rows, token_losses
 from orbitlens.running.model import Model
+from orbitlens.running.surprise import Rows, next_token_losses
 
 BATCH_TOKENS = 4096  # of one forward call, about
 
@@ -18,7 +18,7 @@ def row_losses(model: Model, rows: Rows) -> Float[Tensor, "batch tokens"]:
     """Return the loss of every token of every row, the model run as anyone would."""
     size = max(1, BATCH_TOKENS // rows.shape[1])
     found = [
-        token_losses(model.module(input_ids=part[:, :-1], use_cache=False).logits, part)
+        next_token_losses(model.module(input_ids=part[:, :-1], use_cache=False).logits, part)
         for part in rows.split(size)
     ]
     return torch.cat(found)

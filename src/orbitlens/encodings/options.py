@@ -1,5 +1,6 @@
 """What `positions` can be asked for."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 BASES = (100.0, 500.0, 1e3, 1e4, 1e5, 5e5, 1e6, 1e7)
@@ -23,6 +24,7 @@ class ReachOptions:
 class PositionsOptions:
     """How much is run, and what is tried."""
 
+    layers: Sequence[int] | None = None  # all, if None; of every stack
     shuffles: int = 0  # of coordinates within heads, for p-values; 0: none
     bases: tuple[float, ...] = BASES  # tried where the model runs; empty: none
     context: int | None = None  # tokens of a context

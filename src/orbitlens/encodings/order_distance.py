@@ -7,12 +7,12 @@ bits, by how far back it is (the audit's measure, `order/sensitivity.py`).
 import torch
 
 from orbitlens.encodings.reach_result import OrderPoint
-from orbitlens.encodings.stand_in import Rows
 from orbitlens.order.comparing import Bench, compare
 from orbitlens.order.permutations import Permutations
 from orbitlens.order.sensitivity import doublings
 from orbitlens.order.subject import make_subject
 from orbitlens.running.model import Model
+from orbitlens.running.surprise import Rows
 
 N_CONTEXTS = 16
 

@@ -84,7 +84,7 @@ class Positions(Result):
     def _figure(self, go: Any) -> Any:  # noqa: ANN401 - plotly ships no types
         """Return the evidence of every layer, by kind of mark."""
         names = [str(layer.layer) for layer in self.layers]
-        kinds = ("trend", "alike", "balance", "crossed")
+        kinds = ("energy", "opposite", "product", "balance", "crossed")
         drawn = go.Figure(
             [
                 go.Bar(name=kind, x=names, y=[getattr(each.marks, kind) for each in self.layers])
@@ -110,9 +110,11 @@ def layer_rows(result: Positions) -> Iterator[dict[str, object]]:
             "likeliest": str(each.best),
             "nats": each.nats,
             "margin": each.margin,
-            "trend": each.marks.trend,
-            "alike": each.marks.alike,
-            "opposite": each.marks.balance,
+            "probability": each.probability,
+            "energy": each.marks.energy,
+            "opposite": each.marks.opposite,
+            "product": each.marks.product,
+            "rows": each.marks.balance,
             "crossed": each.marks.crossed,
             "balance": each.balance,
             "spread": each.spread,

@@ -20,14 +20,15 @@ from orbitlens.encodings.long_run import by_position, increases, row_losses
 from orbitlens.encodings.options import ReachOptions
 from orbitlens.encodings.order_distance import order_points
 from orbitlens.encodings.reach_result import Advice, HeadReach, Reach, ReachPoint
-from orbitlens.encodings.stand_in import Rows, stand_in_losses, stand_ins, why_no_stand_in
+from orbitlens.encodings.stand_in import stand_in_losses, stand_ins, why_no_stand_in
 from orbitlens.errors import CheckpointError, InputError
 from orbitlens.families.architecture import Stack
 from orbitlens.families.feed import Encoding
 from orbitlens.running.inputs import Inputs, inputs_of, n_positions
-from orbitlens.running.loading import threads_for
 from orbitlens.running.model import Model
+from orbitlens.running.surprise import Rows
 from orbitlens.running.texts import plain_ids, special_tokens
+from orbitlens.running.workers import threads_for
 
 RATIOS = (1.5, 2.0, 3.0, 4.0)
 SHARPNESS_AT = (1.0, 2.0, 4.0)

@@ -72,6 +72,12 @@ class Advice:
         return next(trial for trial in self.trials if trial.name == self.chosen)
 
     @property
+    def rule(self) -> ScalingTrial | None:
+        """YaRN with the factor asked for: what one would set without looking, if it was tried."""
+        found = (t for t in self.trials if t.kind == "yarn" and t.factor == self.ratio)
+        return next(found, None)
+
+    @property
     def unchanged(self) -> ScalingTrial:
         """The model as it is."""
         return next(trial for trial in self.trials if trial.kind == "none")

@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 
 from orbitlens.checkpoint.gguf_header import MAGIC, GgufHeader
-from orbitlens.checkpoint.safetensors_file import header_bytes
+from orbitlens.checkpoint.safetensors_header import header_bytes, tensor_places
+from orbitlens.checkpoint.stored_file import DiskFile
 from orbitlens.encodings.rows import Order
 from orbitlens.errors import InputError
 from orbitlens.files import open_regular, write_folder
-
-LENGTH = 8  # bytes that state the size of a header
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,17 +105,16 @@ def _reorder(file: Path, orders: Mapping[str, Order]) -> list[str]:
 
 
 def _safetensors_rows(file: Path) -> Iterator[tuple[str, StoredRows]]:
-    start = header_bytes(file)
-    for name, entry in json.loads(start[LENGTH:]).items():
-        if name != "__metadata__" and entry["shape"]:
-            begin, end = entry["data_offsets"]
-            offset, n_rows = len(start) + begin, entry["shape"][0]
-            yield name, StoredRows(offset=offset, n_bytes=end - begin, n_rows=n_rows)
+    opened = DiskFile(file)
+    for name, place in tensor_places(opened, header_bytes(opened)).items():
+        if place.info.shape:
+            n_bytes, n_rows = place.info.n_bytes, place.info.shape[0]
+            yield name, StoredRows(offset=place.offset, n_bytes=n_bytes, n_rows=n_rows)
 
 
 def _gguf_rows(file: Path) -> Iterator[tuple[str, StoredRows]]:
     with open_regular(file) as opened:
-        header = GgufHeader(opened, file)
+        header = GgufHeader(opened, str(file), file.stat().st_size)
     for name, stored in header.stored.items():
         info = stored.info
         yield (

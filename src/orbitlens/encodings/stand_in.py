@@ -19,14 +19,13 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn import functional
 
 from orbitlens.errors import InputError
 from orbitlens.families.feed import Feed, lowest
 from orbitlens.running.model import Model
+from orbitlens.running.surprise import Rows, next_token_losses
 
 Ids = Int[Tensor, "batch tokens"]
-Rows = Int[Tensor, "_ _"]  # token ids, with one token more than is run
 BATCH_TOKENS = 4096  # of one forward call
 
 
@@ -181,7 +180,7 @@ def _losses(model: Model, rows: Rows, ids: Tensor, counts: Tensor) -> Tensor:
         whole = _mask(ids, counts, None, dtype)
         by_type = {"full_attention": whole, "sliding_attention": arguments[feed.mask]}
         arguments[feed.mask] = by_type
-    return token_losses(model.module(**arguments).logits, rows)
+    return next_token_losses(model.module(**arguments).logits, rows)
 
 
 def _mask(ids: Tensor, counts: Tensor, window: int | None, dtype: torch.dtype) -> Tensor:
@@ -192,12 +191,3 @@ def _mask(ids: Tensor, counts: Tensor, window: int | None, dtype: torch.dtype) -
         hidden = hidden | (back >= window)
     mask = counts.to(dtype).expand(len(ids), n, n).masked_fill(hidden, lowest(dtype))
     return mask[:, None]
-
-
-def token_losses(
-    logits: Float[Tensor, "batch tokens vocabulary"], rows: Rows
-) -> Float[Tensor, "batch tokens"]:
-    """Return the loss of each prediction, in nats; rows hold one token more than was run."""
-    return functional.cross_entropy(
-        logits[:, : rows.shape[1] - 1].double().transpose(1, 2), rows[:, 1:], reduction="none"
-    )

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn import functional
 
 from orbitlens.encodings.changes import Change, changed
 from orbitlens.errors import InputError
+from orbitlens.running.devices import input_device
 from orbitlens.running.inputs import Batch
 from orbitlens.running.model import Model
+from orbitlens.running.surprise import logits_of, next_token_losses
 
 CERTAIN = 4.0  # standard errors of a difference
 LEAST = 0.002  # nats a token: smaller differences are no broken conversion
@@ -99,17 +100,14 @@ def losses(model: Model, batches: Sequence[Batch]) -> Float[Tensor, " context"]:
         InputError: the module predicts no next tokens.
     """
     found = []
-    device = next(model.module.parameters()).device
+    device = input_device(model.module)
     for batch in batches:
         ids = batch["input_ids"].to(device)
-        logits = getattr(model.module(input_ids=ids, use_cache=False), "logits", None)
-        if logits is None or logits.shape[:2] != ids.shape:
+        logits = logits_of(model.module(input_ids=ids, use_cache=False))
+        if logits.shape[:2] != ids.shape:
             raise InputError(
                 f"{model.name}: this model returns no logits for next tokens, so that no loss "
                 "can be measured. Give one with a language head."
             )
-        rows = functional.cross_entropy(
-            logits[:, :-1].double().transpose(1, 2), ids[:, 1:], reduction="none"
-        )
-        found.append(rows.mean(dim=1).cpu())
+        found.append(next_token_losses(logits, ids).mean(dim=1).cpu())
     return torch.cat(found)

@@ -26,6 +26,7 @@ from orbitlens.theory.maps import HeadMaps
 
 ABSOLUTE_POSITIONS = {Position.NONE, Position.LEARNED, Position.SINUSOIDAL}
 SLACK = 1e-3  # log-change of a distance per unit of depth that T1 leaves to what A V misses of W
+SMALLEST = 1e-140  # speed limit whose square floats hold with all its digits
 CONTEXT = 128  # tokens for which T2 is stated where their number is not known
 
 
@@ -351,6 +352,20 @@ def speed_bound(maps: HeadMaps) -> float:
     return math.sqrt(maps.speed_limit**2 + 100 * maps.rank * EPS * square)
 
 
+def _held_by_floats(heads: Sequence[Head], limit: float, push: torch.Tensor) -> Hypothesis:
+    """Say whether floats hold the square of a speed limit, from which it is computed."""
+    stands_still = all(not (head.w_v.any() and head.w_o.any()) for head in heads)
+    size = push.abs().max().item()
+    is_held = (stands_still or SMALLEST <= limit < math.inf) and (
+        size == 0 or SMALLEST <= size <= 1 / SMALLEST
+    )
+    return Hypothesis(
+        name="the limit is in the range of floats",
+        holds=is_held,
+        detail="its square is not",
+    )
+
+
 def speed_certificate(
     heads: Sequence[Head], limit: float, drift: torch.Tensor | None = None
 ) -> Certificate:
@@ -364,7 +379,7 @@ def speed_certificate(
     extra = f", and {rounded_up(length)} (exp({shown} t) - 1) / {shown} by the biases"
     return certify(
         "T5",
-        [linear_values(heads)],
+        [linear_values(heads), _held_by_floats(heads, limit, push)],
         margin=limit,
         conclusion=f"no token grows faster than exp({shown} t)" + (extra if length > 0 else ""),
         numbers={"rate": limit, "drift": length},
