@@ -13,8 +13,10 @@ import argparse
 import itertools
 import json
 import math
+import random
 import statistics
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -26,13 +28,7 @@ from orbitlens.checkpoint.zoo import zoo_names
 from orbitlens.cutting.loss import loss_kind, tasks
 from orbitlens.cutting.measuring import Exam, greedy, loss_without, without_each
 from orbitlens.cutting.parts import Trunk, parts_of
-from orbitlens.cutting.rankings import (
-    LayerRanking,
-    random_ranking,
-    sampled_ranking,
-    token_rankings,
-    weight_rankings,
-)
+from orbitlens.cutting.rankings import LayerRanking, token_rankings, weight_rankings
 from orbitlens.running.model import load
 from orbitlens.running.removal import PartKind
 from orbitlens.tracing.api import trace
@@ -81,6 +77,34 @@ def exams(folder, make, data, n_tokens):
         Exam(trunk=trunk, tasks=list(tasks(model, part, kind, seed=seed)), kind=kind)
         for seed, part in enumerate((choose, judge))
     ]
+
+
+def sampled_ranking(exam):
+    """Return losses without each layer, on as few contexts as cost a pass over all of them."""
+    trunk = exam.trunk
+    n_contexts = sum(task.n_contexts for task in exam.tasks)
+    n_used = max(1, round(n_contexts / (1 + (trunk.n_layers - 1) / 2)))
+    few = replace(exam, tasks=first_contexts(exam.tasks, n_used))
+    _, rows = without_each(few, list(parts_of(trunk.stack, (PartKind.LAYER,))))
+    scores = tuple(row.difference for row in rows)
+    return LayerRanking(method="sampled loss", scores=scores, passes=1.0)
+
+
+def first_contexts(given, n_wanted):
+    found = []
+    for task in given:
+        n_here = min(n_wanted, task.n_contexts)
+        if n_here:
+            found.append(task.part(0, n_here))
+        n_wanted -= n_here
+    return found
+
+
+def random_ranking(n_layers, seed):
+    """Return layers in a random order."""
+    order = list(range(n_layers))
+    random.Random(seed).shuffle(order)
+    return LayerRanking(method="random", scores=tuple(map(float, order)), passes=0.0)
 
 
 def budgets(n_layers):
@@ -136,6 +160,7 @@ def row(case, data, *, n_tokens, heads):
         "model": name,
         "frozen": frozen,
         "loss": choose.kind.value,
+        "tokens": n_tokens,
         "layers": n_layers,
         "whole": float(loss_without(judge, frozenset()).mean()),
         "rank": {r.method: float(spearmanr(r.scores, gaps)[0]) for r in rankings},

@@ -19,12 +19,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch.nn import functional
 
 from orbitlens.forecasting.api import forecast
 from orbitlens.forecasting.blueprint import Blueprint
-from orbitlens.orbit import OrbitForCausalLM
-from orbitlens.orbit.config import OrbitConfig
+from orbitlens.forecasting.built import built_course
 
 NORMS, INITS = ("pre", "post", "peri"), (0.01, 0.02, 0.05, 0.1, 0.2)
 LAYERS = (4, 8, 16, 32, 64)
@@ -50,46 +48,12 @@ def stacks():
         )
 
 
-def built(plan, seed):
-    """Return C by depth and the ratio of gradients of one model."""
-    torch.manual_seed(seed)
-    config = OrbitConfig(
-        vocab_size=plan.vocabulary,
-        hidden_size=plan.width,
-        num_hidden_layers=plan.layers,
-        num_attention_heads=plan.heads,
-        intermediate_size=plan.d_inner,
-        initializer_range=plan.init,
-        norm=plan.norm,
-        norm_kind="rms",
-        position=plan.position,
-        mask=plan.mask,
-        activation=plan.activation,
-        max_position_embeddings=plan.context,
-    )
-    model, states = OrbitForCausalLM(config).model.double(), []
-    for block in model.layers:
-        block.register_forward_pre_hook(lambda module, args: states.append(args[0]))
-    model.layers[-1].register_forward_hook(lambda module, args, out: states.append(out[0]))
-    out = model(input_ids=torch.randint(plan.vocabulary, (1, plan.context))).last_hidden_state
-    for state in states:
-        state.retain_grad()
-    (out * torch.randn_like(out)).sum().backward()
-    ratio = float(states[0].grad.norm() / states[-1].grad.norm())
-    return [mean_cosine(state.detach()) for state in states], ratio
-
-
-def mean_cosine(x):
-    y = functional.normalize(x, dim=-1)
-    n = y.shape[1]
-    return float(((y @ y.mT).sum(dim=(1, 2)) - n).mean() / (n * (n - 1)))
-
-
 def row(plan, n_models):
     started = time.process_time()
     runs = [forecast(plan, seed=seed) for seed in range(n_models)]
     cost = (time.process_time() - started) / n_models
-    courses, ratios = zip(*(built(plan, seed) for seed in range(n_models)), strict=True)
+    models = [built_course(plan, seed) for seed in range(n_models)]
+    courses, ratios = [run.cosines for run in models], [run.gradient for run in models]
     found = np.mean([[each.cosine for each in run.depths] for run in runs], axis=0)
     truth = np.mean(courses, axis=0)
     told = np.mean([math.log(run.depths[0].gradient) for run in runs])

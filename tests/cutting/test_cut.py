@@ -13,12 +13,7 @@ from orbitlens.cutting.loss import LossKind, Task, loss_kind, losses, tasks
 from orbitlens.cutting.measuring import Exam, greedy, loss_without, without_each
 from orbitlens.cutting.options import part_kinds
 from orbitlens.cutting.parts import Trunk, parts_of
-from orbitlens.cutting.rankings import (
-    LayerRanking,
-    sampled_ranking,
-    token_rankings,
-    weight_rankings,
-)
+from orbitlens.cutting.rankings import LayerRanking, token_rankings, weight_rankings
 from orbitlens.cutting.recipes import mergekit_slices
 from orbitlens.errors import InputError
 from orbitlens.running.removal import Part, PartKind
@@ -154,22 +149,24 @@ def test_the_size_of_heads_is_that_of_their_value_maps():
     assert _attention_size(model.checkpoint, 1) == pytest.approx(expected)
 
 
-def test_a_sample_costs_about_one_pass(exam):
-    calls = []
-    layers = exam.trunk.model.module.model.layers
-    handles = [
-        layer.mlp.register_forward_hook(lambda m, a, o: calls.append(len(o))) for layer in layers
-    ]
-    sampled_ranking(exam)
-    for handle in handles:
-        handle.remove()
-    whole = sum(task.n_contexts for task in exam.tasks) * exam.trunk.n_layers
-    assert sum(calls) <= 1.5 * whole
-
-
 def test_the_lowest_scores_go_first_and_of_equal_ones_the_later():
     ranking = LayerRanking(method="", scores=(2.0, 1.0, 1.0, 0.5), passes=0.0)
     assert [sorted(ranking.lowest(n)) for n in (1, 2, 3)] == [[3], [2, 3], [1, 2, 3]]
+
+
+def test_greedy_goes_on_from_losses_that_were_measured(exam, monkeypatch):
+    layers = list(parts_of(exam.trunk.stack, LAYERS))
+    _, rows = without_each(exam, layers)
+    anew = greedy(exam, 2)
+    calls = []
+
+    def counted(*args, **kwargs):
+        calls.append(kwargs["removed"])
+        return without_each(*args, **kwargs)
+
+    monkeypatch.setattr("orbitlens.cutting.measuring.without_each", counted)
+    assert greedy(exam, 2, first=rows) == anew
+    assert calls == [frozenset({anew[0].part.layer})]
 
 
 # --- the verb --------------------------------------------------------------------------------
@@ -271,14 +268,11 @@ def test_a_model_that_would_lose_something_else_is_not_written(tmp_path):
         tasks=[Task(batch={"input_ids": torch.tensor(rows_of(2))})],
         kind=LossKind.NEXT,
     )
-    from orbitlens.cutting.api import _written
-    from orbitlens.cutting.cut_result import ChosenCut
+    from orbitlens.cutting.api import _write
 
-    first = ChosenCut(
-        order=(0,), losses=(0.0,), whole_loss=0.0, loss=0.0, deviation=None, n_held_out=2
-    )
+    promised = loss_without(exam, frozenset({0}))
     with pytest.raises(InputError, match="depends on a layer's number"):
-        _written(exam, first, tmp_path / "cut")
+        _write(exam, (0,), promised, tmp_path / "cut")
     assert [path.name for path in tmp_path.iterdir()] == ["whole"]
 
 

@@ -12,10 +12,11 @@ from torch.nn import functional
 import orbitlens as ol
 from orbitlens.errors import InputError, UnknownFamilyError
 from orbitlens.forecasting.activations import kernel
+from orbitlens.forecasting.built import built_course
 from orbitlens.forecasting.configs import blueprint_of
-from orbitlens.forecasting.grams import attention, normal_rows, start
-from orbitlens.orbit import OrbitForCausalLM
-from orbitlens.orbit.config import OrbitConfig
+from orbitlens.forecasting.grams import alibi_bias, attention, root_of, start
+from orbitlens.heads.head import alibi_slopes
+from orbitlens.theory.clouds import mean_cosine
 from small_llama import refused, run
 
 SIZES = {"layers": 6, "width": 128, "heads": 4, "context": 24, "vocabulary": 500}
@@ -23,43 +24,9 @@ SIZES = {"layers": 6, "width": 128, "heads": 4, "context": 24, "vocabulary": 500
 
 def built(plan, seeds=10):
     """Return C in front of each layer and behind the last, and the ratio of gradients."""
-    courses, ratios = [], []
-    for seed in range(seeds):
-        torch.manual_seed(seed)
-        config = OrbitConfig(
-            vocab_size=plan.vocabulary,
-            hidden_size=plan.width,
-            num_hidden_layers=plan.layers,
-            num_attention_heads=plan.heads,
-            intermediate_size=plan.d_inner,
-            initializer_range=plan.init,
-            norm=plan.norm,
-            norm_kind="rms",
-            position=plan.position,
-            mask=plan.mask,
-            activation=plan.activation,
-            max_position_embeddings=plan.context,
-        )
-        model = OrbitForCausalLM(config).model
-        states = []
-        for block in model.layers:
-            block.register_forward_pre_hook(lambda module, args, to=states: to.append(args[0]))
-        model.layers[-1].register_forward_hook(
-            lambda module, args, out, to=states: to.append(out[0])
-        )
-        out = model(input_ids=torch.randint(plan.vocabulary, (2, plan.context))).last_hidden_state
-        for state in states:
-            state.retain_grad()
-        (out * torch.randn_like(out)).sum().backward()
-        courses.append([mean_cosine(state.detach()) for state in states])
-        ratios.append(float(states[0].grad.norm() / states[-1].grad.norm()))
-    return np.mean(courses, axis=0), math.exp(np.mean(np.log(ratios)))
-
-
-def mean_cosine(x):
-    y = functional.normalize(x.double(), dim=-1)
-    n = y.shape[1]
-    return float(((y @ y.mT).sum(dim=(1, 2)) - n).mean() / (n * (n - 1)))
+    runs = [built_course(plan, seed) for seed in range(seeds)]
+    ratio = math.exp(np.mean([math.log(run.gradient) for run in runs]))
+    return np.mean([run.cosines for run in runs], axis=0), ratio
 
 
 CASES = {
@@ -101,7 +68,7 @@ def test_the_kernel_of_relu_is_known():
 @pytest.mark.parametrize("activation", ["gelu", "swiglu"])
 def test_kernels_are_the_means_of_products(activation):
     rng = np.random.default_rng(0)
-    rows = normal_rows(np.array([[1.0, 0.6], [0.6, 1.0]]), (2, 400_000), rng) * 1.5
+    rows = 1.5 * root_of(np.array([[1.0, 0.6], [0.6, 1.0]])) @ rng.standard_normal((2, 400_000))
     x = torch.tensor(rows, requires_grad=True)
     y = functional.gelu(x) if activation == "gelu" else functional.silu(x)
     y.sum().backward()
@@ -124,6 +91,14 @@ def test_uniform_attention_has_a_closed_form():
     exact = p + (1 - p) / np.maximum.outer(order, order)
     gain = (plan.width * plan.init**2) ** 2
     assert np.allclose(branch.written / gain, exact, rtol=1e-3)
+
+
+@pytest.mark.parametrize("heads", [4, 6, 12])
+def test_slopes_of_alibi_are_those_of_models(heads):
+    plan = ol.Blueprint(width=24, heads=heads, position="alibi", context=5)
+    bias = alibi_bias(plan, heads)
+    assert np.allclose(bias[:, 4, 3], -np.array(alibi_slopes(heads)))
+    assert np.allclose(bias, bias.transpose(0, 2, 1))
 
 
 def test_embeddings_of_equal_tokens_are_equal():
@@ -179,7 +154,7 @@ def test_configs_of_transformers_say_how_their_models_start(make, layers):
             block.register_forward_pre_hook(lambda part, args, to=states: to.append(args[0]))
         with torch.no_grad():
             module(input_ids=torch.randint(1, 500, (4, 24)))
-        courses.append([mean_cosine(state) for state in states])
+        courses.append([np.mean([mean_cosine(x.double()) for x in state]) for state in states])
     found = ol.forecast(module.config, context=24)
     expected = np.mean(courses, axis=0)
     gaps = [abs(a.cosine - b) for a, b in zip(found.depths, expected, strict=False)]
@@ -221,12 +196,39 @@ def test_what_no_family_reads_is_refused(tmp_path):
     refused("forecast", says="give a config.json, or sizes")
 
 
+ORBIT = {"model_type": "orbit", "n_layers": 2, "d_model": 16, "n_heads": 2, "vocab_size": 50}
+
+
+@pytest.mark.parametrize("value", [[], {}, True, -1, 10**400, 1e308, float("nan"), "x\x1b[31m"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "model_type",
+        "n_layers",
+        "d_model",
+        "vocab_size",
+        "norm",
+        "inner",
+        "refinement",
+        "rotary_base",
+    ],
+)
+def test_a_config_with_what_is_no_such_setting_is_refused_kindly(key, value, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({**ORBIT, key: value}))
+    refused("forecast", tmp_path, says="")
+
+
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
         ({"width": 10, "heads": 4}, "does not split"),
         ({"norm": "sideways"}, "Choose one of: pre, post, peri"),
-        ({"init": 0.0}, "above 0"),
+        ({"init": 0.0}, "init is 0.0; expected 1e-12"),
+        ({"init": 1e-300}, "init is 1e-300"),
+        ({"inner": 10**30}, "inner is 1"),
+        ({"vocabulary": 0}, "vocabulary is 0"),
+        ({"rotary_base": 1e308}, "rotary_base is 1e\\+308"),
+        ({"epsilon": float("nan")}, "epsilon is nan"),
         ({"layers": 0}, "expected 1 to"),
         ({"position": "rotary", "width": 20, "heads": 4}, "turns pairs"),
     ],
@@ -234,3 +236,39 @@ def test_what_no_family_reads_is_refused(tmp_path):
 def test_sizes_that_do_not_fit_are_refused(fields, says):
     with pytest.raises(InputError, match=says):
         ol.Blueprint(**fields)
+
+
+@pytest.mark.parametrize("init", [0.02, 0.05])
+def test_without_norms_cosines_are_those_of_models_that_are_built(init):
+    plan = ol.Blueprint(norm="none", init=init, **SIZES)
+    cosines, _ = built(plan)
+    told = np.mean([[d.cosine for d in ol.forecast(plan, seed=k).depths] for k in range(4)], axis=0)
+    assert np.abs(told - cosines).max() < 0.05
+
+
+def test_without_norms_sizes_that_explode_stay_finite():
+    found = ol.forecast(
+        ol.Blueprint(layers=64, width=64, heads=4, norm="none", init=0.5, activation="swiglu")
+    )
+    assert all(math.isfinite(each.gradient) and math.isfinite(each.size) for each in found.depths)
+    assert found.last.size > 1e10
+
+
+# --- definite heads --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arm", ["definite-negative", "definite-half", "definite-positive"])
+def test_definite_heads_gather_as_models_that_are_built_do(arm):
+    plan = ol.Blueprint(
+        layers=8, width=48, heads=4, norm="post", init=0.02, context=32, refinement=arm
+    )
+    cosines, _ = built(plan, seeds=4)
+    told = np.mean([[d.cosine for d in ol.forecast(plan, seed=k).depths] for k in range(4)], axis=0)
+    assert np.abs(told - cosines).max() < 0.08
+    assert (told[-1] > 0.5) == (arm != "definite-negative")  # the sign decides, and is forecast
+
+
+def test_definite_heads_with_a_form_that_is_not_known_are_refused():
+    plan = ol.Blueprint(refinement="definite-half", position="rotary")
+    with pytest.raises(InputError, match="without rotary positions"):
+        ol.forecast(plan)

@@ -24,8 +24,9 @@ from orbitlens.errors import InputError
 from orbitlens.running.batches import batches_of, limits_for
 from orbitlens.running.info import Cost, model_info, peak_rss_bytes
 from orbitlens.running.inputs import inputs_of
-from orbitlens.running.loading import threads_for
 from orbitlens.running.model import Model, load
+from orbitlens.running.removal import PartKind
+from orbitlens.running.workers import threads_for
 
 Progress = Callable[[int, int | None], None]
 SAME = 1e-6  # by how much the loss of a written model may differ from what was promised
@@ -65,26 +66,18 @@ def cut(
         raise InputError("write_to needs keep: the share of layers that stays, such as 0.8.")
     kind = loss_kind(running)
     given, shown = _tasks(running, text, kind, chosen)
-    judging: list[Task] = []
-    if n_cut is not None:
-        given, judging = _halves(given)
+    given, judging = (given, []) if n_cut is None else _halves(given)
     exam = Exam(trunk=trunk, tasks=given, kind=kind)
-    held_out = replace(exam, tasks=judging)
+    keep_best = n_cut if chosen.drop_losers else None
     with threads_for(running.n_parameters):
         parts = list(parts_of(trunk.stack, chosen.kinds))
-        base, rows = without_each(
-            exam,
-            parts,
-            keep_best=n_cut if chosen.drop_losers else None,
-            progress=progress,
-        )
+        base, rows = without_each(exam, parts, keep_best=keep_best, progress=progress)
         rankings = (*token_rankings(exam), *weight_rankings(running.checkpoint))
         picked = None
         if n_cut is not None:
-            steps = greedy(exam, n_cut, drop_losers=chosen.drop_losers)
-            picked = _judged(held_out, steps)
-        if write_to is not None and picked is not None:
-            picked = _written(held_out, picked, Path(write_to))
+            layers = [row for row in rows if row.part.kind is PartKind.LAYER]
+            steps = greedy(exam, n_cut, drop_losers=chosen.drop_losers, first=layers)
+            picked = _judged(replace(exam, tasks=judging), steps, write_to)
     return Cut(
         model=model_info(opened.checkpoint),
         loss_kind=kind,
@@ -168,11 +161,14 @@ def _halves(given: Sequence[Task]) -> tuple[list[Task], list[Task]]:
     return single[::2], single[1::2]
 
 
-def _judged(held_out: Exam, steps: Sequence[PartLoss]) -> ChosenCut:
+def _judged(held_out: Exam, steps: Sequence[PartLoss], write_to: str | Path | None) -> ChosenCut:
+    """Return what a cut costs on contexts held out; write it where that is asked for."""
     order = tuple(step.part.layer for step in steps)
     whole = loss_without(held_out, frozenset())
     without = loss_without(held_out, frozenset(order))
     gap = without - whole
+    if write_to is not None:
+        _write(held_out, order, without, Path(write_to))
     return ChosenCut(
         order=order,
         losses=tuple(step.loss for step in steps),
@@ -180,12 +176,12 @@ def _judged(held_out: Exam, steps: Sequence[PartLoss]) -> ChosenCut:
         loss=float(without.mean()),
         deviation=float(gap.std()) / math.sqrt(len(gap)) if len(gap) > 1 else None,
         n_held_out=len(gap),
+        written_to=None if write_to is None else str(Path(write_to)),
     )
 
 
-def _written(held_out: Exam, chosen: ChosenCut, target: Path) -> ChosenCut:
+def _write(held_out: Exam, order: Sequence[int], promised: PerContext, target: Path) -> None:
     """Write the model without its layers; refused unless it loads and loses what was promised."""
-    promised = loss_without(held_out, frozenset(chosen.order))
 
     def check(draft: Path) -> None:
         shorter = load(draft, dtype=held_out.trunk.model.dtype)
@@ -197,8 +193,7 @@ def _written(held_out: Exam, chosen: ChosenCut, target: Path) -> ChosenCut:
                 "number in a way that is not known here."
             )
 
-    write_cut(held_out.trunk, target, chosen.order, check)
-    return replace(chosen, written_to=str(target))
+    write_cut(held_out.trunk, target, order, check)
 
 
 def _loss_of(model: Model, held_out: Exam) -> PerContext:

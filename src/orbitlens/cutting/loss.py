@@ -16,12 +16,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from orbitlens.errors import InputError
 from orbitlens.order.asked import Asked, usual_question
 from orbitlens.order.questions import mask_of, refuse_senseless
 from orbitlens.running.inputs import Batch
 from orbitlens.running.model import Model
 from orbitlens.running.special_tokens import special_tokens_of
+from orbitlens.running.surprise import logits_of, next_token_losses, token_surprise
 
 MASKED_SHARE = 0.15  # of the words of a context, at least one
 PerContext = Float[Tensor, " _"]  # one number a context, of which batches may have any number
@@ -109,38 +109,19 @@ def losses(kind: LossKind, output: Any, task: Task, whole: Any) -> PerContext:  
     if kind is LossKind.POOLED:
         mean, whole_mean = (_states(each).double().mean(dim=1) for each in (output, whole))
         return 1 - functional.cosine_similarity(mean, whole_mean, dim=-1).cpu()
-    logits = _logits(output)
+    logits = logits_of(output)
     if kind is LossKind.CLASSES:
-        target = _logits(whole).double().log_softmax(-1)
+        target = logits_of(whole).double().log_softmax(-1)
         found = logits.double().log_softmax(-1)
         rows = functional.kl_div(found, target, log_target=True, reduction="none")
         return rows.sum(-1).cpu()
     if kind is LossKind.NEXT:
-        ids = task.batch["input_ids"].to(logits.device)
-        rows = _surprise(logits[:, :-1], ids[:, 1:])
-        return rows.mean(dim=1).cpu()
+        return next_token_losses(logits, task.batch["input_ids"]).mean(dim=1).cpu()
     assert task.labels is not None
     assert task.asked is not None
     asked = task.asked.to(logits.device)
-    rows = _surprise(logits, task.labels.to(logits.device)) * asked
+    rows = token_surprise(logits, task.labels) * asked
     return (rows.sum(dim=1) / asked.sum(dim=1)).cpu()
-
-
-def _surprise(
-    logits: Float[Tensor, "batch tokens vocabulary"], ids: Int[Tensor, "batch tokens"]
-) -> Float[Tensor, "batch tokens"]:
-    return functional.cross_entropy(logits.double().transpose(1, 2), ids, reduction="none")
-
-
-def _logits(output: Any) -> Tensor:  # noqa: ANN401
-    for name in ("logits", "prediction_logits"):
-        found = getattr(output, name, None)
-        if isinstance(found, Tensor):
-            return found
-    raise InputError(
-        f"the model returned {type(output).__name__} without logits, so no loss can be measured. "
-        "Give a model with a language head, or its encoder without any head."
-    )
 
 
 def _states(output: Any) -> Tensor:  # noqa: ANN401

@@ -97,21 +97,30 @@ def loss_without(exam: Exam, removed: frozenset[int]) -> PerContext:
 
 
 def greedy(
-    exam: Exam, n_cut: int, *, drop_losers: bool = False, progress: Progress | None = None
+    exam: Exam,
+    n_cut: int,
+    *,
+    drop_losers: bool = False,
+    first: Sequence[PartLoss] = (),
+    progress: Progress | None = None,
 ) -> list[PartLoss]:
     """Return layers in the order in which they are taken out: each time the one that costs least.
 
     Layers that share their weights cost the same wherever they are; of these the last is taken.
+    `first` are losses without each layer, where they were measured already.
     """
     removed: frozenset[int] = frozenset()
     steps: list[PartLoss] = []
+    rows = sorted(first, key=lambda row: -row.part.layer)
     for _ in range(n_cut):
-        left = [layer for layer in reversed(range(exam.trunk.n_layers)) if layer not in removed]
-        parts = [Part(kind=PartKind.LAYER, layer=layer) for layer in left]
-        keep = 1 if drop_losers else None
-        _, rows = without_each(exam, parts, removed=removed, keep_best=keep)
+        if not rows:
+            left = [layer for layer in reversed(range(exam.trunk.n_layers)) if layer not in removed]
+            parts = [Part(kind=PartKind.LAYER, layer=layer) for layer in left]
+            keep = 1 if drop_losers else None
+            _, rows = without_each(exam, parts, removed=removed, keep_best=keep)
         most = max(row.n_contexts for row in rows)
         best = min((row for row in rows if row.n_contexts == most), key=lambda row: row.loss)
+        rows = []
         steps.append(best)
         removed |= {best.part.layer}
         if progress is not None:

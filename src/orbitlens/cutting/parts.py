@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from orbitlens.errors import InputError
 from orbitlens.families.architecture import Stack
 from orbitlens.running.capture import LayerModules, layer_modules
+from orbitlens.running.devices import input_device
 from orbitlens.running.inputs import Batch
 from orbitlens.running.model import Model
 from orbitlens.running.removal import Part, PartKind, without_parts
@@ -137,7 +138,7 @@ class Trunk:
             name: itertools.cycle([k for k, layer in enumerate(self.names) if layer.block == name])
             for name in {layer.block for layer in self.names}
         }
-        device = next(self.model.module.parameters()).device
+        device = input_device(self.model.module)
         inputs = {name: value.to(device) for name, value in batch.items()}
         cache = {"use_cache": False} if self.model.main_input == "input_ids" else {}
         return self.model.module(**inputs, **cache)

@@ -11,26 +11,22 @@ lowest to be cut first. Nothing here knows the loss; `measuring.py` does.
 - block influence: 1 − cosine of a token before and after the layer (arXiv 2403.03853).
 - update size: |x' − x| / |x|.
 - directions: |ΔS|, how much the layer gathers or spreads directions (theory section 7).
-- sampled loss: the loss without each layer, on as few contexts as cost one pass over all.
 """
 
-import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, pairwise
 
 import torch
 from torch import Tensor
 
 from orbitlens.checkpoint.opened import Checkpoint
-from orbitlens.cutting.loss import Task
-from orbitlens.cutting.measuring import Exam, without_each
-from orbitlens.cutting.parts import Trunk, parts_of
+from orbitlens.cutting.measuring import Exam
+from orbitlens.cutting.parts import Trunk
 from orbitlens.families.architecture import Stack
 from orbitlens.families.registry import FAMILIES
 from orbitlens.heads.layers import load_layer
 from orbitlens.running.capture import block_name, is_post_norm
-from orbitlens.running.removal import PartKind
 from orbitlens.tracing.directions import CosineSums, as_norm_sees
 
 EMBEDDINGS = ("embed_tokens", "wte", "word_embeddings", "embed_in", "embeddings", "embed")
@@ -169,31 +165,3 @@ class _StepSums:
             "update size": lambda k: self.moved[k] / self.n_tokens,
             "directions": lambda k: abs(spread[k + 1] - spread[k]),
         }
-
-
-def sampled_ranking(exam: Exam) -> LayerRanking:
-    """Return losses without each layer, on as few contexts as cost a pass over all of them."""
-    trunk = exam.trunk
-    n_contexts = sum(task.n_contexts for task in exam.tasks)
-    n_used = max(1, round(n_contexts / (1 + (trunk.n_layers - 1) / 2)))
-    few = replace(exam, tasks=_first_contexts(exam.tasks, n_used))
-    _, rows = without_each(few, list(parts_of(trunk.stack, (PartKind.LAYER,))))
-    scores = tuple(row.difference for row in rows)
-    return LayerRanking(method="sampled loss", scores=scores, passes=1.0)
-
-
-def _first_contexts(tasks: Sequence[Task], n_wanted: int) -> list[Task]:
-    found: list[Task] = []
-    for task in tasks:
-        n_here = min(n_wanted, task.n_contexts)
-        if n_here:
-            found.append(task.part(0, n_here))
-        n_wanted -= n_here
-    return found
-
-
-def random_ranking(n_layers: int, seed: int) -> LayerRanking:
-    """Return layers in a random order."""
-    order = list(range(n_layers))
-    random.Random(seed).shuffle(order)
-    return LayerRanking(method="random", scores=tuple(map(float, order)), passes=0.0)

@@ -36,7 +36,7 @@ def write_cut(
     Raises:
         InputError: the model is no folder of safetensors files, or the target is there already.
     """
-    source = Path(trunk.model.checkpoint.path)
+    source = Path(trunk.model.checkpoint.local_path)
     if not source.is_dir() or not any(source.glob("*.safetensors")):
         raise InputError(
             f"{source}: only a folder of safetensors files is written without layers. For a GGUF "

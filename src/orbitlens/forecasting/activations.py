@@ -17,6 +17,7 @@ import numpy as np
 from scipy.special import erf
 
 N_TERMS, N_NODES = 48, 160
+NEGLIGIBLE = 1e-7  # of a mean square: what terms of a series may leave out
 Array = np.ndarray
 
 
@@ -68,13 +69,16 @@ def kernel(activation: str, deviation: float) -> Kernel:
     values = function(deviation * nodes)
     step = 1e-4 * max(deviation, 1e-3)
     slopes = (function(deviation * nodes + step) - function(deviation * nodes - step)) / (2 * step)
+    mean_square = float((weights * values**2).sum())
     squares, before, now = [], np.zeros_like(nodes), np.ones_like(nodes)
     for k in range(N_TERMS):  # He_k / √k!, by its recursion
         squares.append(float((weights * values * now).sum() ** 2))
+        if sum(squares) > (1 - NEGLIGIBLE) * mean_square:
+            break
         before, now = now, (nodes * now - np.sqrt(k) * before) / np.sqrt(k + 1)
     return Kernel(
         squares=tuple(squares),
         variance=deviation**2,
-        mean_square=float((weights * values**2).sum()),
+        mean_square=mean_square,
         mean_square_slope=float((weights * slopes**2).sum()),
     )

@@ -19,8 +19,15 @@ from orbitlens.errors import InputError
 from orbitlens.files import read_json
 from orbitlens.forecasting.blueprint import Blueprint
 from orbitlens.forecasting.configs import blueprint_of
-from orbitlens.forecasting.forecast_result import ArchitectureForecast, DepthForecast, Remedy
-from orbitlens.forecasting.grams import Array, Step, gradient, start, steps
+from orbitlens.forecasting.definite import definite_walk
+from orbitlens.forecasting.forecast_result import (
+    ArchitectureForecast,
+    DepthForecast,
+    Remedy,
+    TrainingVerdict,
+)
+from orbitlens.forecasting.grams import Array, plain_walk
+from orbitlens.forecasting.trainability import learnt, readings_of, verdict_of
 from orbitlens.forecasting.words import COLLAPSED
 from orbitlens.theory.ranks import entropy_rank
 
@@ -33,6 +40,7 @@ def forecast(
     name: str | None = None,
     context: int | None = None,
     seed: int = 0,
+    advise: bool = True,
 ) -> ArchitectureForecast:
     """Say what untrained layers of an architecture do to tokens and gradients.
 
@@ -42,6 +50,7 @@ def forecast(
         name: what sentences call it.
         context: tokens of a context, in place of the config's.
         seed: of the tokens and heads that are drawn.
+        advise: try changes where directions collapse or training would fail.
 
     Raises:
         InputError: the sizes do not fit each other.
@@ -51,11 +60,16 @@ def forecast(
     plan, called = plan_of(config)
     plan = plan if context is None else replace(plan, context=context)
     depths = tuple(_depths(plan, seed))
-    remedies = tuple(_remedies(plan, seed)) if depths[-1].cosine > COLLAPSED else ()
+    readings = readings_of(plan, depths)
+    verdict = verdict_of(readings, learnt().thresholds)
+    is_sound = depths[-1].cosine <= COLLAPSED and verdict is not TrainingVerdict.FAILS
+    remedies = tuple(_remedies(plan, seed)) if advise and not is_sound else ()
     return ArchitectureForecast(
         name=name or called,
         blueprint=plan,
         depths=depths,
+        readings=readings,
+        verdict=verdict,
         remedies=remedies,
         seconds=time.perf_counter() - started,
         flags=(),
@@ -90,24 +104,19 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _depths(plan: Blueprint, seed: int) -> Iterator[DepthForecast]:
     rng = np.random.default_rng(seed)
-    first = start(plan, rng)
-    walked = list(steps(plan, first, rng))
-    back = gradient(plan, walked, rng)
-    n = plan.n_branches
-    grams = [first, *(step.gram for step in walked[n - 1 :: n])]
-    total = float(np.trace(back[-1]))
-    for layer, gram in enumerate(grams):
-        attends = walked[n * layer] if layer < plan.layers else None
-        yield _depth(plan, layer, gram, attends, math.sqrt(np.trace(back[n * layer]) / total))
+    walk = plain_walk(plan, rng) if plan.refinement == "none" else definite_walk(plan, rng)
+    total = float(np.trace(walk.back[-1]))
+    deviations = [*walk.deviations, None]
+    for layer, (gram, back) in enumerate(zip(walk.grams, walk.back, strict=True)):
+        yield _depth(layer, gram, deviations[layer], math.sqrt(np.trace(back) / total))
 
 
 def _depth(
-    plan: Blueprint, layer: int, gram: Array, step: Step | None, size_of_gradient: float
+    layer: int, gram: Array, deviation: float | None, size_of_gradient: float
 ) -> DepthForecast:
     cosines = _cosines(gram)
     count = len(gram)
     mean = float((cosines.sum() - count) / (count * (count - 1))) if count > 1 else 0.0
-    deviation = None if step is None else _score_deviation(step)
     limit = math.sqrt(2 * math.log(max(count, 2)))
     return DepthForecast(
         layer=layer,
@@ -130,13 +139,6 @@ def _cosines(gram: Array) -> Array:
 def _rank(cosines: Array) -> float:
     squares = np.clip(np.linalg.eigvalsh(cosines), 0, None)
     return float(entropy_rank(torch.from_numpy(np.sqrt(squares))))
-
-
-def _score_deviation(step: Step) -> float:
-    heads = step.branch.drawn
-    assert heads is not None
-    scores = heads.q @ heads.k.transpose(0, 2, 1) / math.sqrt(heads.q.shape[-1])
-    return float(scores.std(axis=-1).mean())
 
 
 # --- remedies --------------------------------------------------------------------------------
@@ -164,7 +166,11 @@ def _changes(plan: Blueprint) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _remedies(plan: Blueprint, seed: int) -> Iterator[Remedy]:
     for change, fields in _changes(plan):
-        depths = list(_depths(replace(plan, **fields), seed))
-        if depths[-1].cosine <= COLLAPSED:
-            last, first = depths[-1], depths[0]
-            yield Remedy(change=change, cosine=last.cosine, gradient=first.gradient)
+        changed = replace(plan, **fields)
+        depths = list(_depths(changed, seed))
+        last, first = depths[-1], depths[0]
+        verdict = verdict_of(readings_of(changed, depths), learnt().thresholds)
+        if last.cosine <= COLLAPSED and verdict is TrainingVerdict.TRAINS:
+            yield Remedy(
+                change=change, cosine=last.cosine, gradient=first.gradient, verdict=verdict
+            )

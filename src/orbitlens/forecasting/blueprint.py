@@ -3,12 +3,33 @@
 from dataclasses import dataclass
 
 from orbitlens.errors import InputError
+from orbitlens.orbit.switches import DEFINITE
 
-NORMS = ("pre", "post", "peri")
+NORMS = ("pre", "post", "peri", "none")
 MASKS = ("causal", "full")
 POSITIONS = ("none", "learned", "sinusoidal", "rotary", "alibi")
 ACTIVATIONS = ("relu", "gelu", "swiglu", "geglu")
-LARGEST = {"layers": 1024, "width": 1 << 16, "heads": 1 << 12, "context": 1024}
+REFINEMENTS = ("none", *DEFINITE)
+SWITCHES = {
+    "norm": NORMS,
+    "mask": MASKS,
+    "position": POSITIONS,
+    "activation": ACTIVATIONS,
+    "refinement": REFINEMENTS,
+}
+RANGES = {
+    "layers": (1, 1024),
+    "width": (1, 1 << 16),
+    "heads": (1, 1 << 12),
+    "context": (1, 1024),
+    "inner": (0, 1 << 20),
+    "vocabulary": (1, 1 << 24),
+    "init": (1e-12, 1e3),
+    "output_init": (1e-12, 1e3),
+    "residual_scale": (1e-12, 1e3),
+    "rotary_base": (1e-3, 1e30),
+    "epsilon": (0.0, 1e3),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +54,7 @@ class Blueprint:
     shares_embedding: bool = False  # one vector is added to all tokens, as BERT's token type
     embedding_norm: bool = False  # a norm in front of the first layer
     epsilon: float = 1e-5  # of the norms
+    refinement: str = "none"  # of the lab: plain attention, or definite heads
 
     def __post_init__(self) -> None:
         """Refuse what no model could be.
@@ -40,28 +62,26 @@ class Blueprint:
         Raises:
             InputError: with what was expected.
         """
-        for name, known in (
-            ("norm", NORMS),
-            ("mask", MASKS),
-            ("position", POSITIONS),
-            ("activation", ACTIVATIONS),
-        ):
+        for name, known in SWITCHES.items():
             value = getattr(self, name)
             if value not in known:
                 raise InputError(f"{name} {value!r} is unknown. Choose one of: {', '.join(known)}.")
-        for name, most in LARGEST.items():
-            if not 1 <= getattr(self, name) <= most:
-                raise InputError(f"{name} is {getattr(self, name)}; expected 1 to {most}.")
+        self._check_numbers()
         if self.width % self.heads:
             raise InputError(
                 f"a width of {self.width} does not split into {self.heads} heads. Choose a divisor."
             )
         if self.position == "rotary" and self.d_head % 2:
             raise InputError(f"heads are {self.d_head} wide; a rotary encoding turns pairs.")
-        for name in ("init", "output_init", "residual_scale"):
+
+    def _check_numbers(self) -> None:
+        """Refuse numbers that are NaN or of another size."""
+        for name, (least, most) in RANGES.items():
             value = getattr(self, name)
-            if value is not None and not 0 < value < 1e3:
-                raise InputError(f"{name} is {value}; expected a number above 0.")
+            if value is None and name in {"inner", "output_init"}:
+                continue
+            if not least <= value <= most:
+                raise InputError(f"{name} is {value}; expected {least:g} to {most:g}.")
 
     @property
     def d_head(self) -> int:

@@ -10,15 +10,21 @@ from typing import Any
 
 from orbitlens.errors import InputError, UnknownFamilyError
 from orbitlens.families.settings import Settings
-from orbitlens.forecasting.blueprint import Blueprint
+from orbitlens.forecasting.blueprint import SWITCHES, Blueprint
+from orbitlens.orbit.switches import DEFINITE
 
 Fields = dict[str, Any]
+PLAIN = ("none", "penalty", "anti", "guard")  # refinements under which maps start as plain ones
 
 
 def _gpt2(settings: Settings) -> Fields:
     init = settings.real("initializer_range", 0.02)
     narrower = init / math.sqrt(2 * settings.size("n_layers"))
-    return {"output_init": narrower, "inner": settings.get("n_inner"), "position": "learned"}
+    return {
+        "output_init": narrower,
+        "inner": settings.optional_size("n_inner"),
+        "position": "learned",
+    }
 
 
 def _llama(settings: Settings) -> Fields:
@@ -50,15 +56,25 @@ def _vit(settings: Settings) -> Fields:
 
 
 def _orbit(settings: Settings) -> Fields:
-    names = ("norm", "mask", "position", "activation", "rotary_base", "qk_norm")
-    found = {name: settings.get(name) for name in names if settings.get(name) is not None}
-    if settings.get("refinement", "none") not in {"none", "penalty", "reinjection"}:
+    refinement = settings.get("refinement", "none")
+    if refinement not in (*PLAIN, *DEFINITE):
         raise InputError(
-            f"{settings.path}: refinement {settings.get('refinement')!r} changes how maps start; "
-            "the forecast is of plain attention."
+            f"{settings.path}: refinement {refinement!r} changes how maps start, and is not part "
+            f"of the forecast. Known: {', '.join((*PLAIN, *DEFINITE))}."
         )
-    inner = settings.get("intermediate_size") or settings.get("inner")
-    return found | {"inner": 0 if settings.get("mlp") is False else inner or None}
+    found: Fields = {"refinement": "none" if refinement in PLAIN else refinement}
+    for name in ("norm", "mask", "position", "activation"):
+        value = settings.get(name, getattr(Blueprint, name))
+        if value not in SWITCHES[name]:
+            raise settings.wrong(name, value, f"one of: {', '.join(SWITCHES[name])}")
+        found[name] = value
+    key = "inner" if settings.get("intermediate_size") is None else "intermediate_size"
+    inner = None if settings.get(key) == 0 else settings.optional_size(key)  # 0: four widths
+    return found | {
+        "inner": inner if settings.flag("mlp", True) else 0,
+        "qk_norm": settings.flag("qk_norm"),
+        "rotary_base": settings.real("rotary_base", 10000.0),
+    }
 
 
 PLANS: dict[str, Callable[[Settings], Fields]] = {
@@ -87,7 +103,9 @@ def blueprint_of(config: Mapping[str, Any], path: str = "the config") -> Bluepri
     """
     settings = Settings(config, path)
     model_type = config.get("model_type")
-    if model_type not in PLANS:
+    if model_type is None and "task" in config:
+        return _run(config, settings)
+    if not isinstance(model_type, str) or model_type not in PLANS:
         known = ", ".join(sorted(PLANS))
         raise UnknownFamilyError(
             f"{path}: model_type {model_type!r}; it is not known how such a model starts. Known: "
@@ -104,6 +122,26 @@ def blueprint_of(config: Mapping[str, Any], path: str = "the config") -> Bluepri
         context=min(64, most or 64),
         epsilon=settings.real(_epsilon_key(config), 1e-5, least=0.0),
         **fields,
+    )
+
+
+def _run(config: Mapping[str, Any], settings: Settings) -> Blueprint:
+    """Return the blueprint of a run of the lab, from the config that its folder holds."""
+    kept, shared = config.get("residual", "all"), config.get("shared_layers", False)
+    if kept != "all" or shared or config.get("attention", "softmax") != "softmax":
+        raise InputError(
+            f"{settings.path}: the forecast is of softmax attention with all residual sums and "
+            "weights of its own in every layer; this run has others."
+        )
+    return Blueprint(
+        layers=settings.size("layers"),
+        width=settings.size("width"),
+        heads=settings.size("heads"),
+        init=settings.real("init", 0.1),
+        context=settings.optional_size("options.context")
+        or settings.optional_size("context")
+        or 64,
+        **_orbit(settings),
     )
 
 

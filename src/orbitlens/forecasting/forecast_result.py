@@ -5,6 +5,7 @@ Enters: nothing (plain data). Leaves: frozen dataclasses.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from orbitlens.forecasting.blueprint import Blueprint
@@ -14,6 +15,14 @@ from orbitlens.results.tidy import data_frame
 
 if TYPE_CHECKING:
     import pandas
+
+
+class TrainingVerdict(StrEnum):
+    """Whether a short training will learn anything."""
+
+    TRAINS = "trainable"
+    FAILS = "not trainable"
+    UNCLEAR = "cannot tell"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +46,7 @@ class Remedy:
     change: str
     cosine: float  # behind the last layer
     gradient: float  # at the first layer, beside that behind the last
+    verdict: TrainingVerdict
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -48,7 +58,9 @@ class ArchitectureForecast(Result):
     name: str
     blueprint: Blueprint
     depths: tuple[DepthForecast, ...]
-    remedies: tuple[Remedy, ...]  # nearest first; empty where nothing collapses
+    readings: dict[str, float]  # that the verdict is from
+    verdict: TrainingVerdict
+    remedies: tuple[Remedy, ...]  # nearest first; empty where nothing collapses and it trains
     seconds: float
     flags: tuple[str, ...]
 

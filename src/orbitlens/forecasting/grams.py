@@ -18,14 +18,17 @@ the token that its norm divided. Those through the scores are drawn as the score
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
 from orbitlens.forecasting.activations import kernel
 from orbitlens.forecasting.blueprint import Blueprint
+from orbitlens.heads.head import alibi_slopes
 
 Array = np.ndarray
 MOST_DRAWS = 8  # heads drawn a layer
+LARGEST_SIZE = 1e20  # of a coordinate, or of a gradient
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +36,7 @@ class StackBranch:
     """What one branch of a layer is given, what it writes, and how gradients come back."""
 
     seen: Array  # the Gram matrix that it reads, normalised
+    root: Array | None  # for attention: `seen` is this times its transpose
     written: Array
     drawn: "DrawnHeads | None"  # for attention
     sizes: Array  # of tokens, that the norm in front divided by
@@ -79,11 +83,11 @@ def normed(gram: Array, epsilon: float) -> tuple[Array, Array]:
     return gram / np.outer(sizes, sizes), sizes
 
 
-def drawn_heads(plan: Blueprint, seen: Array, rng: np.random.Generator) -> DrawnHeads:
-    """Return some heads of a layer that reads tokens with this Gram matrix."""
+def drawn_heads(plan: Blueprint, root: Array, rng: np.random.Generator) -> DrawnHeads:
+    """Return some heads of a layer that reads tokens whose Gram matrix has this root."""
     n, r, n_drawn = plan.context, plan.d_head, min(plan.heads, MOST_DRAWS)
     size = math.sqrt(plan.width) * plan.init
-    q, k = (size * normal_rows(seen, (n_drawn, n, r), rng) for _ in range(2))
+    q, k = (size * root @ rng.standard_normal((n_drawn, n, r)) for _ in range(2))
     q_sizes, k_sizes = (np.ones((n_drawn, n, 1)) for _ in range(2))
     if plan.qk_norm:
         lengths = (np.linalg.norm(x, axis=-1, keepdims=True) / math.sqrt(r) for x in (q, k))
@@ -93,33 +97,46 @@ def drawn_heads(plan: Blueprint, seen: Array, rng: np.random.Generator) -> Drawn
         q, k = (_rotated(x, plan) for x in (q, k))
     scores = q @ k.transpose(0, 2, 1) / math.sqrt(r)
     if plan.position == "alibi":
-        scores = scores + _alibi(plan, n_drawn)
+        scores = scores + alibi_bias(plan, n_drawn)
+    return DrawnHeads(q=q, k=k, q_sizes=q_sizes, k_sizes=k_sizes, pattern=pattern_of(plan, scores))
+
+
+def pattern_of(plan: Blueprint, scores: Array) -> Array:
+    """Return the softmax of scores, behind the mask."""
     if plan.mask == "causal":
-        scores = np.where(np.tri(n, dtype=bool), scores, -np.inf)
+        scores = np.where(np.tri(plan.context, dtype=bool), scores, -np.inf)
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    pattern = weights / weights.sum(axis=-1, keepdims=True)
-    return DrawnHeads(q=q, k=k, q_sizes=q_sizes, k_sizes=k_sizes, pattern=pattern)
+    pattern: Array = weights / weights.sum(axis=-1, keepdims=True)
+    return pattern
 
 
-def normal_rows(gram: Array, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    """Return normal numbers whose rows have a covariance, column by column."""
-    values, vectors = np.linalg.eigh(gram)
-    root = vectors * np.sqrt(np.clip(values, 0, None))
-    drawn: Array = root @ rng.standard_normal(shape)
-    return drawn
+def root_of(gram: Array) -> Array:
+    """Return a triangular matrix that is the Gram matrix times its transpose.
+
+    Equal tokens make it singular, so a billionth of its mean is added to the diagonal.
+    """
+    slight = 1e-9 * float(np.diag(gram).mean()) + 1e-300
+    root: Array = np.linalg.cholesky(gram + slight * np.eye(len(gram)))
+    return root
+
+
+@cache
+def _angles(context: int, half: int, base: float) -> tuple[Array, Array]:
+    angles = np.outer(np.arange(context), base ** (-np.arange(half) / half))
+    return np.cos(angles), np.sin(angles)
 
 
 def _rotated(x: Array, plan: Blueprint, *, back: bool = False) -> Array:
     half = plan.d_head // 2
-    frequencies = plan.rotary_base ** (-np.arange(half) / half)
-    angles = np.outer(np.arange(plan.context), frequencies)
+    cos, sin = _angles(plan.context, half, plan.rotary_base)
+    sin = -sin if back else sin
     first, second = x[..., :half], x[..., half:]
-    cos, sin = np.cos(angles), np.sin(-angles if back else angles)
     return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
 
 
-def _alibi(plan: Blueprint, n_drawn: int) -> Array:
-    slopes = 2.0 ** (-8 * np.arange(1, plan.heads + 1) / plan.heads)
+def alibi_bias(plan: Blueprint, n_drawn: int) -> Array:
+    """Return what ALiBi adds to the scores of some heads."""
+    slopes = np.array(alibi_slopes(plan.heads))
     chosen = slopes[np.linspace(0, plan.heads - 1, n_drawn).round().astype(int)]
     offsets = np.abs(np.arange(plan.context)[:, None] - np.arange(plan.context)[None, :])
     return -chosen[:, None, None] * offsets
@@ -128,10 +145,13 @@ def _alibi(plan: Blueprint, n_drawn: int) -> Array:
 def attention(plan: Blueprint, gram: Array, rng: np.random.Generator) -> StackBranch:
     """Return what attention reads and writes."""
     seen, sizes = _read(plan, gram)
-    drawn = drawn_heads(plan, seen, rng)
+    root = root_of(seen)
+    drawn = drawn_heads(plan, root, rng)
     mixed = (drawn.pattern @ seen @ drawn.pattern.transpose(0, 2, 1)).mean(axis=0)
     written, out_sizes = _out_norm(plan, _attention_gain(plan) * mixed)
-    return StackBranch(seen=seen, written=written, drawn=drawn, sizes=sizes, out_sizes=out_sizes)
+    return StackBranch(
+        seen=seen, root=root, written=written, drawn=drawn, sizes=sizes, out_sizes=out_sizes
+    )
 
 
 def mlp(plan: Blueprint, gram: Array, rng: np.random.Generator) -> StackBranch:
@@ -142,7 +162,9 @@ def mlp(plan: Blueprint, gram: Array, rng: np.random.Generator) -> StackBranch:
     if plan.is_gated:
         inside = inside * deviation**2 * correlations
     written, out_sizes = _out_norm(plan, plan.d_inner * plan.out_std**2 * inside)
-    return StackBranch(seen=seen, written=written, drawn=None, sizes=sizes, out_sizes=out_sizes)
+    return StackBranch(
+        seen=seen, root=None, written=written, drawn=None, sizes=sizes, out_sizes=out_sizes
+    )
 
 
 def _attention_gain(plan: Blueprint) -> float:
@@ -150,8 +172,8 @@ def _attention_gain(plan: Blueprint) -> float:
 
 
 def _read(plan: Blueprint, gram: Array) -> tuple[Array, Array]:
-    """Return what a branch reads: behind a norm, or in post-norm models the stream itself."""
-    if plan.norm == "post":
+    """Return what a branch reads: behind a norm, or the stream itself where there is none."""
+    if plan.norm in {"post", "none"}:
         return gram, np.ones(len(gram))
     return normed(gram, plan.epsilon)
 
@@ -179,6 +201,33 @@ class Step:
     gram: Array  # of the stream after it
 
 
+@dataclass(frozen=True, kw_only=True)
+class Walk:
+    """Gram matrices by depth: in front of each layer and behind the last."""
+
+    grams: list[Array]  # of tokens
+    back: list[Array]  # of gradients
+    deviations: list[float]  # of the scores of each layer
+
+
+def plain_walk(plan: Blueprint, rng: np.random.Generator) -> Walk:
+    """Return how plain attention and MLPs move tokens, and gradients back."""
+    first, n = start(plan, rng), plan.n_branches
+    walked = list(steps(plan, first, rng))
+    return Walk(
+        grams=[first, *(step.gram for step in walked[n - 1 :: n])],
+        back=gradient(plan, walked, rng)[::n],
+        deviations=[_score_deviation(step) for step in walked[::n]],
+    )
+
+
+def _score_deviation(step: Step) -> float:
+    heads = step.branch.drawn
+    assert heads is not None
+    scores = heads.q @ heads.k.transpose(0, 2, 1) / math.sqrt(heads.q.shape[-1])
+    return float(scores.std(axis=-1).mean())
+
+
 def steps(plan: Blueprint, gram: Array, rng: np.random.Generator) -> Iterator[Step]:
     """Yield attention and MLP of every layer, in order."""
     for _ in range(plan.layers):
@@ -187,20 +236,30 @@ def steps(plan: Blueprint, gram: Array, rng: np.random.Generator) -> Iterator[St
             gram, post = gram + branch.written, None
             if plan.norm == "post":
                 gram, post = normed(gram, plan.epsilon)
+            gram = bounded(gram)
             yield Step(branch=branch, post_sizes=post, gram=gram)
+
+
+def bounded(gram: Array) -> Array:
+    """Return inner products scaled down to what numbers can hold: without norms they may explode.
+
+    Where that happens sizes stop at `LARGEST_SIZE`.
+    """
+    largest = float(np.diagonal(gram, axis1=-2, axis2=-1).max())
+    return gram * (LARGEST_SIZE**2 / largest) if largest > LARGEST_SIZE**2 else gram
 
 
 def gradient(plan: Blueprint, walked: list[Step], rng: np.random.Generator) -> list[Array]:
     """Return the Gram matrix of gradients at the stream before each step, and at the end."""
     back = np.eye(plan.context)
-    if plan.norm != "post":
+    if plan.norm in {"pre", "peri"}:
         sizes = np.sqrt(np.diag(walked[-1].gram) + plan.epsilon)
         back = back / np.outer(sizes, sizes)
     found = [back]
     for step in reversed(walked):
         if step.post_sizes is not None:
             back = back / np.outer(step.post_sizes, step.post_sizes)
-        back = back + _through(plan, step.branch, back, rng)
+        back = bounded(back + _through(plan, step.branch, back, rng))
         found.append(back)
     return found[::-1]
 
@@ -214,7 +273,7 @@ def _through(plan: Blueprint, branch: StackBranch, back: Array, rng: np.random.G
         values = (pattern.transpose(0, 2, 1) @ back @ pattern).mean(axis=0)
         inner = _attention_gain(plan) * values + _through_scores(plan, branch, back, rng)
     else:
-        inner = back * _mlp_slope(plan, branch)
+        inner = back * mlp_slope(plan, branch)
     return inner / np.outer(branch.sizes, branch.sizes)
 
 
@@ -227,10 +286,10 @@ def _through_scores(
     g of covariance d σ_o² times that of gradients, v of d σ² G.
     """
     heads = branch.drawn
-    assert heads is not None
+    assert heads is not None and branch.root is not None
     shape, r = heads.q.shape, plan.d_head
-    g = math.sqrt(plan.width) * plan.out_std * normal_rows(back, shape, rng)
-    v = math.sqrt(plan.width) * plan.init * normal_rows(branch.seen, shape, rng)
+    g = math.sqrt(plan.width) * plan.out_std * root_of(back) @ rng.standard_normal(shape)
+    v = math.sqrt(plan.width) * plan.init * branch.root @ rng.standard_normal(shape)
     products = g @ v.transpose(0, 2, 1)
     mean = (heads.pattern * products).sum(axis=-1, keepdims=True)
     scores = heads.pattern * (products - mean) / math.sqrt(r)
@@ -248,7 +307,8 @@ def _through_scores(
     return plan.init**2 * plan.heads / shape[0] * total
 
 
-def _mlp_slope(plan: Blueprint, branch: StackBranch) -> Array:
+def mlp_slope(plan: Blueprint, branch: StackBranch) -> Array:
+    """Return what inner products of gradients are multiplied by on their way through an MLP."""
     correlations, deviation = _correlations(plan, branch.seen)
     found = kernel(plan.activation, deviation)
     slope = found.slope_of(correlations)

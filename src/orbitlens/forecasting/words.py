@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from orbitlens.forecasting.forecast_result import ArchitectureForecast
+from orbitlens.forecasting.trainability import learnt, measured_words
 
 COLLAPSED = 0.95  # mean cosine above which tokens can hardly be told apart by direction
 UNEVEN = 1e3  # a ratio of gradients between two ends that is worth a sentence
@@ -30,12 +31,29 @@ def summary_sentences(result: ArchitectureForecast) -> Iterator[str]:
             f"Attention of {len(frozen)} of {n} layers rests on a few tokens: scores have a "
             f"standard deviation of {max(each.score_deviation or 0 for each in frozen):.1f}."
         )
+    yield from _verdict(result)
     if result.remedies:
         best = result.remedies[0]
         yield (
-            f"The nearest change that keeps directions apart: {best.change} (then "
-            f"{best.cosine:.2f} behind the last layer)."
+            f"The nearest change that leaves this side: {best.change} (then a mean cosine of "
+            f"{best.cosine:.2f} behind the last layer, and it is forecast to train)."
         )
+
+
+WHY = {
+    "collapse": "tokens end in one direction",
+    "sensitivity": "a slight change of the first stream is a large one at the end",
+    "faintness": "what leaves the last layer is too small, and no norm follows",
+}
+
+
+def _verdict(result: ArchitectureForecast) -> Iterator[str]:
+    thresholds = learnt().thresholds
+    high = [k for k, t in thresholds.items() if result.readings[k] >= t.fails_from]
+    near = [k for k, t in thresholds.items() if result.readings[k] > t.trains_to]
+    named = high or near
+    why = f" ({', and '.join(WHY[name] for name in named)})" if named else ""
+    yield f"Forecast of a short training: {result.verdict.value}{why}. {measured_words()}"
 
 
 def _gradients(ratio: float) -> str:
