@@ -6,10 +6,10 @@
 Opens the frozen page of a model in headless Chromium. A frame's cost is the processor time of the
 page's main thread (Chromium's own count), so that a busy machine does not enter; drawing is without
 a graphics card. Once while the flow plays, is integrated and its phase map is computed beside it,
-once when it is computed and plays again alone. Goals: 60 frames a second for 128 tokens, which
-leaves 16.7 ms for each; the picture moves within a second of opening. With --answers: how long the
-server takes to answer with a model of 135M parameters; goal: 2 s (`_explorer_latency.py`). The exit
-code is 1 if a goal is missed.
+once when it is computed and plays again alone. Goals: 60 frames a second for 128 tokens in both,
+which leaves 16.7 ms for each; the picture moves within a second of opening. With --answers: how
+long the server takes to answer with a model of 135M parameters; goal: 2 s
+(`_explorer_latency.py`). The exit code is 1 if a goal is missed.
 """
 
 import argparse
@@ -141,7 +141,7 @@ def main():
           f"the processor; {found['load']:.1f} processes wanted each core)")  # fmt: skip
     if asked.json is not None:
         asked.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    met = all(row.again < FRAME for row in rows) and clock < OPENING
+    met = all(max(row.first, row.again) < FRAME for row in rows) and clock < OPENING
     print("goals met" if met else "a goal was missed")
     return 0 if met else 1
 

@@ -14,7 +14,7 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 OUT = Path(__file__).parent / "img" / "explorer.png"
-SCREEN = {"width": 1360, "height": 900}
+SCREEN = {"width": 1360, "height": 1010}
 STATES = {"light": ("", 4.2), "dark": ("#system=head&layer=1&head=0", 3.0)}  # and the moment
 MOST_BYTES = 300_000
 

@@ -10,6 +10,8 @@ import time
 import weakref
 
 import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from orbitlens.errors import InputError
 from orbitlens.exploring import answers, server
@@ -265,3 +267,12 @@ def test_questions_take_what_they_know_and_pass_over_the_rest():
 def test_the_address_is_this_machine_and_says_the_token(serving):
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{32}", serving.address)
     assert server.HOST == "127.0.0.1"
+
+
+def test_a_model_of_three_tokens_and_eleven_places_is_answered_too():
+    torch.manual_seed(0)
+    config = GPT2Config(vocab_size=3, n_positions=11, n_embd=8, n_layer=2, n_head=2)
+    small = explored_of(GPT2LMHeadModel(config))
+    serving = ExplorerServer(small, "").start()  # its pace is measured before the first answer
+    assert ask(serving, "model", ids="0 1 2 2 1")[-1]["result"]["tokens"]
+    serving.close()

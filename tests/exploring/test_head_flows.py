@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import orbitlens as ol
-from orbitlens.exploring.head_flows import layer_answer, model_flows, picture_axes
+from orbitlens.exploring.head_flows import model_flows, picture_axes, read_layer
+from orbitlens.exploring.sentence import Prompt
 from orbitlens.flows.real_tokens import layer_tokens
 
 
@@ -37,17 +38,32 @@ def test_axes_are_orthogonal_and_their_signs_settled(generator):
 
 @pytest.mark.parametrize(("name", "why"), [("t5", "an encoder and a decoder"), ("gemma2", "caps")])
 def test_a_model_without_such_flows_says_why(model_folder, name, why):
-    found = model_flows(ol.load(model_folder(name)), "a few words")
+    found = model_flows(ol.load(model_folder(name)), Prompt(ids="1 2 3 4"))
     assert found.layers == () and why in found.why_missing
 
 
 def test_a_budget_leaves_layers_out_and_says_so():
-    found = model_flows(ol.load("orbit-nano-none"), "To be", budget=150_000)
+    found = model_flows(ol.load("orbit-nano-none"), Prompt(text="To be"), budget=150_000)
     assert [one.layer for one in found.layers] == [0, 3] and "2 of 4 layers" in found.why_missing
 
 
-def test_a_server_answers_for_one_layer():
+def test_a_layer_starts_from_the_sentence_that_is_asked_about():
     model = ol.load("orbit-nano-none")
-    assert layer_answer(model, "To be", 2)["layer"] == 2
+    found = read_layer(model, Prompt(text="not to be"), 2)
+    assert found.flow.layer == 2 and "".join(found.tokens) == "not to be"
+    own = layer_tokens(model, "not to be", layer=2).before
+    seen = own - own.mean(dim=1, keepdim=True)
+    assert np.allclose(numbers(found.flow.tokens).reshape(own.shape), seen.numpy(), atol=1e-5)
     with pytest.raises(ol.InputError, match="layers 0 to 3"):
-        layer_answer(model, "To be", 4)
+        read_layer(model, Prompt(text="not to be"), 4)
+    with pytest.raises(ol.InputError, match="empty"):
+        read_layer(model, Prompt(text=" "), 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [("llama-grouped", Prompt(ids="5 1 2 3")), ("vit", Prompt(sample=1))],
+)
+def test_ids_and_images_start_flows_as_well(model_folder, name, given):
+    found = read_layer(ol.load(model_folder(name)), given, 1)
+    assert len(found.tokens) == found.flow.n_tokens

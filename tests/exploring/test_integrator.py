@@ -54,3 +54,17 @@ def test_a_wrong_weight_would_be_noticed(visit, explorer_page):
     page["system"]["heads"][0]["wo"][0] += 1e-3
     (run,) = opened.page.evaluate(RUN, [[page], SAVED])
     assert gap(run, *reference(*one)) > 1e-6
+
+
+def test_work_stops_within_a_step_and_goes_on_as_if_it_had_not(visit, explorer_page):
+    opened = visit(explorer_page)
+    code = """({ system, tokens, n, until }) => {
+      const whole = rooms.flow.follow(system, tokens, n, { until, saved: 5 });
+      whole.advance(1e9);
+      const cut = rooms.flow.follow(system, tokens, n, { until, saved: 5 });
+      let calls = 1;
+      while (!cut.advance(-1)) { calls += 1; }
+      return { calls, steps: cut.steps, whole: [...whole.frames[4]], cut: [...cut.frames[4]] };
+    }"""
+    found = opened.page.evaluate(code, for_the_page(*drawn(3)))
+    assert found["cut"] == found["whole"] and found["calls"] > 6 * found["steps"]

@@ -1,19 +1,14 @@
 """The rooms Model and Order in a real browser, live and frozen, with what people may type."""
 
+import random
 import re
 
 import pytest
 
+from live_explorer import HOSTILE, MODEL_READY, ORDER_READY, PIECES, WORDS, Live
 from orbitlens.exploring import model_data, sentence
 from orbitlens.exploring.answers import Pace
-from orbitlens.exploring.api import explore_data
-from orbitlens.exploring.page_file import page_html
-from orbitlens.exploring.passes import explored_of
-from orbitlens.exploring.server import ExplorerServer
-from orbitlens.running.model import load
 
-WORDS = "To be, or not"
-HOSTILE = "</script><img src=x onerror=\"document.title='run'\"><b>'&amp;"
 ROOM = ".room:not([hidden])"
 BOXES = f"""[...document.querySelectorAll('{ROOM} *')].filter(e =>
   e.getBoundingClientRect().right > innerWidth + 1
@@ -23,46 +18,6 @@ UNNAMED = f"""[...document.querySelectorAll('{ROOM} :is(button, input, textarea,
   || e.labels?.length)).map(e => e.outerHTML)"""
 GRID = """(() => { const g = rooms.order.grid(...rooms.order.map.size());
   return [g.side, g.left, g.top]; })()"""
-PAGES = {}  # made once: what a model's page begins with
-
-
-class Live:
-    """A server of one model, and a page of it that is open."""
-
-    def __init__(self, browser, model, text=WORDS, **context):
-        if model not in PAGES:
-            opened = load(model)
-            PAGES[model] = opened, page_html(explore_data(opened, text, live=True), live=True)
-        self.model, page = PAGES[model]
-        self.server = ExplorerServer(explored_of(self.model), page).start()
-        self.server.pace = Pace(call=0.0, token=0.0)
-        self.context = browser.new_context(
-            **{"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce"} | context
-        )
-        self.page = self.context.new_page()
-        self.requests, self.complaints = [], []
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("console", lambda message: self.complaints.append(message.text))
-
-    def go(self, after):
-        self.page.goto("about:blank")
-        self.page.goto(self.server.address + after)
-        return self
-
-    def wait(self, condition, seconds=60):
-        for _ in range(20 * seconds):
-            if self.page.evaluate(f"Boolean({condition})"):
-                return
-            self.page.wait_for_timeout(50)
-        raise AssertionError(f"never came true: {condition}; {self.complaints}")
-
-    def text(self, selector):
-        return self.page.locator(selector).first.inner_text()
-
-    def close(self):
-        self.context.close()
-        self.server.close()
 
 
 @pytest.fixture(scope="module")
@@ -70,10 +25,6 @@ def nano(browser):
     live = Live(browser, "orbit-nano-rotary")
     yield live
     live.close()
-
-
-MODEL_READY = "rooms.model.reading && rooms.model.attention"
-ORDER_READY = "rooms.order.reading && rooms.order.swaps && rooms.order.usual"
 
 
 def test_a_sentence_is_read_cut_and_put_back(nano):
@@ -162,7 +113,8 @@ def test_a_click_on_the_map_swaps_these_two(nano):
 
 
 def test_what_the_page_shows_is_what_its_python_computes(nano):
-    for room, ready in (("model&cuts=head 1.2", MODEL_READY), ("order", ORDER_READY)):
+    other = "order&order=3.1.2.0." + ".".join(map(str, range(4, len(WORDS))))
+    for room, ready in (("model&cuts=head 1.2", MODEL_READY), (other, ORDER_READY)):
         nano.go(f"#room={room}").wait(ready)
         name = room.split("&")[0]
         code = nano.page.evaluate(f"rooms.{name}.python()")
@@ -174,7 +126,10 @@ def test_what_the_page_shows_is_what_its_python_computes(nano):
             assert reading.change == pytest.approx(shown["change"], rel=1e-4)
             assert list(reading.after.cosine) == pytest.approx(shown["after"]["cosine"], rel=1e-4)
         else:
+            assert list(reading.order) == shown["order"] and shown["order"][0] == 3
             assert [c.cell for c in reading.cells] == [c["cell"] for c in shown["cells"]]
+            changes = [c["change"] for c in shown["cells"]]
+            assert [c.change for c in reading.cells] == pytest.approx(changes, rel=1e-4, abs=1e-12)
 
 
 def test_numbers_and_pictures_can_be_taken_along(nano):
@@ -226,20 +181,25 @@ def test_long_text_emoji_and_right_to_left_are_run_and_noted(nano, text, tokens,
 
 
 def test_strings_of_a_model_are_never_obeyed(browser, monkeypatch):
+    choose = random.Random(0)
+
     def names(model, batch):
-        return [HOSTILE] * batch["input_ids"].shape[1]
+        fuzzed = ["".join(choose.choices(PIECES, k=5)) for _ in range(batch["input_ids"].shape[1])]
+        return [HOSTILE, *fuzzed[1:]]
 
     monkeypatch.setattr(sentence, "names_of_tokens", names)
     monkeypatch.setattr(model_data, "outcome_name", lambda *_: HOSTILE)
-    live = Live(browser, "orbit-nano-rotary")
+    live = Live(browser, "orbit-nano-rotary", text="To be, or nay")  # another page than others'
     title = live.go("#room=model&cuts=head 0.0").page.title()
     live.wait(f"{MODEL_READY} && rooms.model.reading.after")
     live.page.evaluate(
         "explorer.state.set({ room: 'order', order: '1.0.2.3.4.5.6.7.8.9.10.11.12' })"
     )
     live.wait(ORDER_READY)
+    live.page.evaluate("explorer.state.set({ room: 'flow', system: 'head', layer: 1, tour: 2 })")
+    live.wait("document.querySelector('.headline').textContent.includes('Head 1.0')")
     assert live.page.title() == title and live.page.locator("main img, main b img").count() == 0
-    assert "</script>" in live.page.locator(".movable .token").first.get_attribute("title")
+    assert HOSTILE[:9] in live.page.locator(".movable .token").nth(1).get_attribute("title")
     assert live.complaints == []
     live.close()
 

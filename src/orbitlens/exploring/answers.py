@@ -7,11 +7,14 @@ first (`Pace`), and runs when the page has agreed.
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
+
+import torch
 
 from orbitlens.errors import InputError
 from orbitlens.exploring.data import answer_key
+from orbitlens.exploring.head_flows import read_layer
 from orbitlens.exploring.head_map import TOKENS, read_heads
 from orbitlens.exploring.model_data import read_attention, read_model
 from orbitlens.exploring.order_data import (
@@ -27,12 +30,13 @@ from orbitlens.exploring.sentence import Prompt, sentence_of
 from orbitlens.order.comparing import BATCH_TOKENS
 from orbitlens.order.subject import run
 from orbitlens.results.codec import decode, encode
-from orbitlens.running.loading import threads_for
+from orbitlens.running.inputs import random_ids
 from orbitlens.running.model import Model
+from orbitlens.running.workers import threads_for
 
 ASKS_FIRST = 6.0  # seconds beyond which a page is told the cost before anything runs
 TRACING = 12.0  # a trace and a scan beside a plain run of the same tokens
-PACE_ROWS, PACE_RUNS = 8, 2
+PACE_ROWS, PACE_RUNS, PACE_TOKENS = 8, 2, 12
 QUICK = 0.2  # seconds
 Told = Callable[[int, int | None], None]
 
@@ -51,6 +55,7 @@ class PageQuestion:
     cell: str | None = None
     which: str = ALL
     agreed: bool = False  # to what it costs
+    state: str = ""  # of the page, as its address has it: what a frozen one opens with
 
     @property
     def given(self) -> Prompt:
@@ -82,6 +87,10 @@ def _swaps(explored: Explored, asked: PageQuestion, told: Told) -> object:
     return read_swaps(explored, asked.given, cell=asked.cell, which=asked.which, told=told)
 
 
+def _flow(explored: Explored, asked: PageQuestion, told: Told) -> object:
+    return read_layer(explored.model, asked.given, asked.layer)
+
+
 Answer = Callable[[Explored, PageQuestion, Told], object]
 QUESTIONS: dict[str, Answer] = {
     "model": _model,
@@ -90,6 +99,7 @@ QUESTIONS: dict[str, Answer] = {
     "order": _order,
     "usual": _usual,
     "swaps": _swaps,
+    "flow": _flow,
 }
 
 
@@ -148,8 +158,7 @@ class PageWork:
 def measured_pace(explored: Explored) -> Pace:
     """Return how fast the model runs: one short row, then several; the best of a few runs each."""
     model = explored.model
-    given = Prompt(ids="1 2 3 4 5 6 7 8 9 10 11 12")
-    sentence = sentence_of(model, Prompt(sample=0) if _sees(model) else given)
+    sentence = sentence_of(model, Prompt(sample=0) if _sees(model) else _some_ids(model))
     subject = sentence.subject(model)
     n_tokens = sentence.n_items + sentence.n_front
 
@@ -172,6 +181,11 @@ def measured_pace(explored: Explored) -> Pace:
     return Pace(call=max(0.0, one - token * n_tokens), token=token)
 
 
+def _some_ids(model: Model) -> Prompt:
+    ids = random_ids(model.module.config, 1, PACE_TOKENS, torch.Generator().manual_seed(0))
+    return Prompt(ids=" ".join(map(str, ids[0].tolist())))
+
+
 def _sees(model: Model) -> bool:
     return model.main_input == "pixel_values"
 
@@ -182,7 +196,7 @@ def work_of(explored: Explored, name: str, asked: PageQuestion) -> PageWork:
         return PageWork(rows=8, length=TOKENS // 8, factor=TRACING)
     sentence = sentence_of(explored.model, asked.given)
     subject = sentence.subject(explored.model)
-    if name in {"model", "attention"}:
+    if name in {"model", "attention", "flow"}:
         rows = 2 if asked.cuts else 1
     elif name == "order":
         rows = 2 * len(subject.compared)
@@ -210,14 +224,22 @@ def cost_words(seconds: float) -> str:
 def frozen_answers(
     explored: Explored, questions: Mapping[str, list[dict[str, Any]]], told: Told
 ) -> dict[str, dict[str, Any]]:
-    """Return the answers to questions, as a frozen page looks them up."""
+    """Return the answers to questions about one sentence, as a frozen page looks them up."""
     total, done = sum(map(len, questions.values())), 0
     answers: dict[str, dict[str, Any]] = {}
     for name, asked in questions.items():
         answers[name] = {}
         for parameters in asked:
-            found = answer(explored, name, question_of(parameters), lambda done, total: None)
-            answers[name][answer_key(parameters)] = found
+            found = answer(
+                explored, name, question_of(encode(parameters)), lambda done, total: None
+            )
+            answers[name][answer_key(_without_sentence(parameters))] = found
             done += 1
             told(done, total)
     return answers
+
+
+def _without_sentence(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a question but the sentence, of which a frozen page has one."""
+    given = {one.name for one in fields(Prompt)}
+    return {name: value for name, value in parameters.items() if name not in given}

@@ -3,16 +3,19 @@
 Enters: a model. Leaves: an `Explorer`. The command `orbitlens explore` serves the same page.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from orbitlens.errors import OrbitlensError
+from orbitlens.exploring.answers import PageQuestion
 from orbitlens.exploring.data import ExplorerData, ModelFacts
 from orbitlens.exploring.flow_data import first_flows
 from orbitlens.exploring.page_file import page_html, write_page
-from orbitlens.exploring.passes import explored_of
-from orbitlens.exploring.rooms import Told, frozen_rooms, rooms_or_why
+from orbitlens.exploring.passes import Explored, explored_of
+from orbitlens.exploring.rooms import Told, frozen_rooms, rooms_or_why, start_of
+from orbitlens.exploring.sentence import Prompt
 from orbitlens.results.html import frame
 from orbitlens.running.info import model_info
 from orbitlens.running.model import Model, load
@@ -63,26 +66,55 @@ def explore(model: Any, text: str | None = None) -> Explorer:  # noqa: ANN401 - 
 
 
 def explore_data(
-    model: Model, text: str | None = None, *, live: bool = False, told: Told | None = None
+    model: Model | Explored,
+    text: str | None = None,
+    *,
+    live: bool = False,
+    told: Told | None = None,
+    shown: PageQuestion | None = None,
 ) -> ExplorerData:
-    """Return what the page of a model holds; `live` where a server answers in place of a file."""
-    explored, sentence = explored_of(model), text or SENTENCE
-    rooms = rooms_or_why(explored, sentence)
+    """Return what the page of a model holds.
+
+    Args:
+        model: the model.
+        text: the sentence that its rooms begin with.
+        live: whether a server answers in place of the page.
+        told: called with answers done and their number.
+        shown: what a page shows that is frozen: sentence, cuts, order and state.
+    """
+    explored = explored_of(model)
+    if not live:  # a file that is passed on says a model's name, and not where it lay
+        explored = replace(explored, source=explored.model.name)
+    start = _start(explored, text or SENTENCE, shown)
+    rooms = rooms_or_why(explored, start)
     return ExplorerData(
-        facts=model_facts(model),
-        flow=first_flows(model, sentence),
-        text=sentence,
+        facts=model_facts(explored),
+        flow=first_flows(explored.model, Prompt(**start)),
+        text=text or start.get("text", SENTENCE),
+        opens="" if shown is None else shown.state,
         rooms=rooms,
-        answers={} if live else frozen_rooms(explored, rooms, told),
+        answers={} if live else frozen_rooms(explored, rooms, told, shown=shown),
     )
 
 
-def model_facts(model: Model) -> ModelFacts:
+def _start(explored: Explored, text: str, shown: PageQuestion | None) -> dict[str, Any]:
+    """Return the parameters of the sentence that a page begins with."""
+    if shown is not None:
+        given = vars(shown.given).items()
+        return {name: value for name, value in given if value is not None}
+    try:
+        return start_of(explored, text)
+    except OrbitlensError:  # it cannot be run: the rooms say why when they try
+        return {"text": text}
+
+
+def model_facts(explored: Explored) -> ModelFacts:
     """Return what all rooms say of a model."""
+    model = explored.model
     info = model_info(model.checkpoint)
     return ModelFacts(
         name=info.name,
-        source=info.name,
+        source=explored.source,
         family=info.family,
         parameters=info.parameters,
         n_layers=info.n_layers,

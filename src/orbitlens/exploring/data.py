@@ -2,7 +2,7 @@
 
 Enters: what was read and computed of a model. Leaves: `ExplorerData`, which becomes the JSON inside
 the page. `answers` are what a frozen page knows in place of a server: by the name of a question,
-then by `answer_key` of its parameters.
+then by `answer_key` of its parameters without the sentence, of which there is one.
 """
 
 import json
@@ -42,6 +42,7 @@ class ExplorerData:
     facts: ModelFacts
     flow: FlowData
     text: str  # the sentence that rooms begin with
+    opens: str = ""  # the state that it opens with, as an address has it
     rooms: Mapping[str, Any] = field(default_factory=dict)  # "model", "order": what they begin with
     answers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -51,6 +52,7 @@ class ExplorerData:
             "model": encode(self.facts),
             "flow": encode(self.flow),
             "text": self.text,
+            "opens": self.opens,
             "rooms": encode(self.rooms),
             "frozen": encode(self.answers),
             "live": live,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from orbitlens.exploring.head_flows import ModelFlows, model_flows
+from orbitlens.exploring.sentence import Prompt
 from orbitlens.flows.examples import EXAMPLES, example_system
 from orbitlens.running.model import Model
 
@@ -39,7 +40,7 @@ class FlowData:
     model: ModelFlows
 
 
-def first_flows(model: Model, text: str) -> FlowData:
+def first_flows(model: Model, given: Prompt) -> FlowData:
     """Return the named systems and the tokens that they move, and the flows of a model's heads."""
     return FlowData(
         widths=WIDTHS,
@@ -47,7 +48,7 @@ def first_flows(model: Model, text: str) -> FlowData:
         noise=tuple(_normal(d, d, seed=2) for d in WIDTHS),
         tokens=tuple(_normal(MOST_TOKENS, d, seed=0) for d in WIDTHS),
         points=tuple(_normal(MOST_TOKENS, d, seed=1) for d in WIDTHS),
-        model=model_flows(model, text),
+        model=model_flows(model, given),
     )
 
 

@@ -1,8 +1,9 @@
 """The flows of a model's own heads, from its own tokens, as the page integrates them.
 
-Enters: a model and a text. Leaves: a `LayerFlow` a layer: the plain system of all its heads, the
-tokens of a text in front of it, the axes of the picture, where the model itself took these tokens
-(the ghost), and the certificates of every head's flow. Arrays are float32, little-endian, base64.
+Enters: a model and a sentence. Leaves: a `LayerFlow` a layer: the plain system of all its heads,
+the tokens of the sentence in front of it, the axes of the picture, where the model itself took
+these tokens (the ghost), and the certificates of every head's flow. Arrays are float32,
+little-endian, base64.
 """
 
 import base64
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from orbitlens._types import Tokens
 from orbitlens.errors import InputError
+from orbitlens.exploring.sentence import MOST_TOKENS, Prompt, Sentence, sentence_of
 from orbitlens.families.architecture import Pairing
 from orbitlens.flows.flow import build_flow
 from orbitlens.flows.normed import Norms, typical_length
@@ -26,13 +28,10 @@ from orbitlens.flows.system import Geometry, Mask, System, system_of_heads
 from orbitlens.heads.head import Head
 from orbitlens.heads.layers import AttentionLayer
 from orbitlens.heads.rotary import resolve_rotary
-from orbitlens.results.codec import encode
 from orbitlens.running.model import Model
-from orbitlens.running.token_names import names_of_tokens
 
 MOST_BYTES = 1_200_000  # of weights in a page, before base64
 ONE_LAYER = 8_000_000  # up to which a page holds one layer at least
-CONTEXT = 64  # tokens of the text
 AXES = 3  # of the picture
 TWO_STACKS = (
     "It has an encoder and a decoder, and flows start from real tokens of models with one stack."
@@ -100,7 +99,15 @@ class ModelFlows:
     why_missing: str
 
 
-def model_flows(model: Model, text: str, *, budget: int = MOST_BYTES) -> ModelFlows:
+@dataclass(frozen=True, kw_only=True)
+class AnsweredLayer:
+    """One layer as a server answers it, and the tokens that it moves."""
+
+    tokens: tuple[str, ...]  # names
+    flow: LayerFlow
+
+
+def model_flows(model: Model, given: Prompt, *, budget: int = MOST_BYTES) -> ModelFlows:
     """Return the layers of a model whose weights fit a page, evenly spread over its depth."""
     if len(model.architecture.stacks) > 1:
         return ModelFlows(tokens=(), layers=(), why_missing=TWO_STACKS)
@@ -110,34 +117,36 @@ def model_flows(model: Model, text: str, *, budget: int = MOST_BYTES) -> ModelFl
         n_layers = model.architecture.stacks[0].n_layers
         size = _weight_bytes(first)
         chosen = _spread(n_layers, max(budget // size, 1 if size <= ONE_LAYER else 0))
-        seen = _read(model, text, range(n_layers))
+        sentence = sentence_of(model.running, given)
+        seen = _read(model, sentence, range(n_layers))
     except InputError as error:
         return ModelFlows(tokens=(), layers=(), why_missing=str(error))
     missing = "" if len(chosen) == n_layers else _too_large(model, n_layers, len(chosen))
     return ModelFlows(
-        tokens=tuple(names_of_tokens(model, seen.fed)),
+        tokens=sentence.names,
         layers=tuple(layer_flow(model, seen, layer) for layer in chosen),
         why_missing=missing,
     )
 
 
-def layer_answer(model: Model, text: str, layer: int) -> object:
-    """Return one layer as plain data: what a server answers for a layer that a page lacks.
+def read_layer(model: Model, given: Prompt, layer: int) -> AnsweredLayer:
+    """Return the flow of one layer from the tokens of a sentence in front of it.
 
     Raises:
-        InputError: there is no such layer, or it has no flow.
+        InputError: there is no such layer, it has no flow, or the sentence cannot be run.
     """
+    if len(model.architecture.stacks) > 1:
+        raise InputError(TWO_STACKS)
     n_layers = model.architecture.stacks[0].n_layers
     if not 0 <= layer < n_layers:
         raise InputError(f"there is no layer {layer}: the model has layers 0 to {n_layers - 1}.")
-    seen = _read(model, text, range(layer, n_layers))
-    return encode(layer_flow(model, seen, layer))
+    sentence = sentence_of(model.running, given)
+    seen = _read(model, sentence, range(layer, n_layers))
+    return AnsweredLayer(tokens=sentence.names, flow=layer_flow(model, seen, layer))
 
 
-def _read(model: Model, text: str, layers: range) -> ContextStates:
-    """Run the model on the text, or where it reads none on what it gets without one."""
-    reads = model.main_input == "input_ids" and model.tokenizer is not None
-    return context_states(model, text if reads else None, n_tokens=CONTEXT, layers=layers)
+def _read(model: Model, sentence: Sentence, layers: range) -> ContextStates:
+    return context_states(model, sentence.fed, n_tokens=MOST_TOKENS, layers=layers)
 
 
 def _spread(n_layers: int, fits: int) -> list[int]:

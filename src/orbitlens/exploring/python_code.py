@@ -10,6 +10,7 @@ from typing import Any
 from orbitlens.exploring.passes import Explored
 from orbitlens.exploring.sentence import Prompt
 
+LEVELS = "LEVELS"  # of a picture: its page, which has them, puts the line in front
 HOMES = {
     "read_model": "model_data",
     "read_attention": "model_data",
@@ -51,5 +52,7 @@ def python_of(
 
 def _given(given: Prompt) -> str:
     values: dict[str, Any] = {f.name: getattr(given, f.name) for f in fields(given)}
+    if values["levels"] is not None:
+        return f"Prompt(levels={LEVELS})"
     kept = ", ".join(f"{name}={v!r}" for name, v in values.items() if v is not None)
     return f"Prompt({kept})"

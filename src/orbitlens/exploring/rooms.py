@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from orbitlens.errors import OrbitlensError
-from orbitlens.exploring.answers import frozen_answers
+from orbitlens.exploring.answers import PageQuestion, frozen_answers
 from orbitlens.exploring.model_data import possible_cuts
 from orbitlens.exploring.order_data import ALL, SEED, why_not
 from orbitlens.exploring.passes import ENCODING, MASK, Explored
@@ -20,7 +20,7 @@ from orbitlens.exploring.sentence import N_SAMPLES, Prompt, Sentence, sentence_o
 from orbitlens.order.permutations import shuffles
 from orbitlens.order.subject import Cell, Subject
 from orbitlens.running.images import image_shape
-from orbitlens.running.inputs import random_ids
+from orbitlens.running.inputs import n_positions, random_ids
 
 FROZEN_SHUFFLES = 8
 FROZEN_CUTS = 96  # single cuts that a frozen page has the answers to
@@ -36,7 +36,8 @@ def start_of(explored: Explored, text: str) -> dict[str, Any]:
     if model.tokenizer is not None:
         return {"text": text}
     generator = torch.Generator().manual_seed(SEED)
-    ids = random_ids(model.module.config, 1, START_IDS, generator)[0].tolist()
+    length = min(START_IDS, n_positions(model.module.config) or START_IDS)
+    ids = random_ids(model.module.config, 1, length, generator)[0].tolist()
     return {"ids": " ".join(map(str, ids))}
 
 
@@ -83,11 +84,30 @@ def _some_orders(sentence: Sentence, subject: Subject) -> list[list[int]]:
 
 
 def frozen_rooms(
-    explored: Explored, rooms: dict[str, Any], told: Told | None = None
+    explored: Explored,
+    rooms: dict[str, Any],
+    told: Told | None = None,
+    *,
+    shown: PageQuestion | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Return all answers that a frozen page has, by question and parameters."""
+    """Return all answers that a frozen page has, by question and parameters.
+
+    Args:
+        explored: the model.
+        rooms: what the rooms begin with.
+        told: called with answers done and their number.
+        shown: cuts and order that a page shows when it is frozen: it knows these as well.
+    """
     if "why" in rooms:
         return {}
+    return frozen_answers(
+        explored, _questions(explored, rooms, shown), told or (lambda done, total: None)
+    )
+
+
+def _questions(
+    explored: Explored, rooms: dict[str, Any], shown: PageQuestion | None
+) -> dict[str, list[dict[str, Any]]]:
     start = rooms["start"]
     sentence = sentence_of(explored.model, Prompt(**start))
     subject = sentence.subject(explored.model)
@@ -96,15 +116,18 @@ def frozen_rooms(
     cells = [cell.value for cell in Cell if cell.value not in rooms["order"]["not_reached"]]
     layers = range(explored.model.architecture.stacks[-1].n_layers)
     orders = [*rooms["order"]["shuffles"], *_neighbours(subject, sentence.n_items)]
-    questions = {
-        "model": [start, *({**start, "cuts": [cut]} for cut in cuts)],
+    together = [[cut] for cut in cuts]
+    if shown is not None:
+        together += [list(shown.cuts)] if len(shown.cuts) > 1 else []
+        orders += [list(shown.order)] if shown.order and list(shown.order) not in orders else []
+    return {
+        "model": [start, *({**start, "cuts": names} for names in together)],
         "attention": [{**start, "layer": layer} for layer in layers],
         "heads": [{}],
         "order": [start, *({**start, "order": order} for order in orders)],
         "usual": [start],
         "swaps": [{**start, "cell": cell, "which": ALL} for cell in cells],
     }
-    return frozen_answers(explored, questions, told or (lambda done, total: None))
 
 
 def _neighbours(subject: Subject, n_items: int) -> list[list[int]]:
@@ -116,9 +139,9 @@ def _neighbours(subject: Subject, n_items: int) -> list[list[int]]:
     return orders
 
 
-def rooms_or_why(explored: Explored, text: str) -> dict[str, Any]:
+def rooms_or_why(explored: Explored, start: dict[str, Any]) -> dict[str, Any]:
     """Return what the rooms begin with, or {"why": they cannot}, for a model that cannot be run."""
     try:
-        return room_data(explored, start_of(explored, text))
+        return room_data(explored, start)
     except OrbitlensError as error:
         return {"why": str(error)}

@@ -14,7 +14,13 @@ from torch import Tensor
 from orbitlens.errors import InputError, printable
 from orbitlens.order.questions import subject_for
 from orbitlens.order.subject import Subject
-from orbitlens.running.images import as_images, image_shape, patch_side, patches_of_images
+from orbitlens.running.images import (
+    as_images,
+    image_of_patches,
+    image_shape,
+    patch_side,
+    patches_of_images,
+)
 from orbitlens.running.inputs import (
     NORMALISE,
     Source,
@@ -60,6 +66,11 @@ class Sentence:
     def n_items(self) -> int:
         """How many items there are."""
         return int(self.items.shape[1])
+
+    @property
+    def fed(self) -> Tensor:
+        """The input as other verbs take it: token ids (1, items), or an image."""
+        return self.items if self.items.ndim == 2 else image_of_patches(self.items)
 
     def subject(self, model: Model) -> Subject:
         """Return the model with the question that is asked of it here.

@@ -25,7 +25,6 @@ from urllib.parse import parse_qs, urlsplit
 from orbitlens.errors import InputError, OrbitlensError
 from orbitlens.exploring.answers import (
     ASKS_FIRST,
-    QUESTIONS,
     Pace,
     PageQuestion,
     answer,
@@ -34,8 +33,10 @@ from orbitlens.exploring.answers import (
     question_of,
     work_of,
 )
+from orbitlens.exploring.freezing import FREEZE, freeze, freezing_work
 from orbitlens.exploring.jobs import Job, JobEvent, Told, Worker
 from orbitlens.exploring.passes import Explored
+from orbitlens.results.codec import encode
 
 HOST = "127.0.0.1"
 MOST_BYTES = 4_000_000  # of a request's body: the levels of an image, or a long text
@@ -122,13 +123,19 @@ class ExplorerServer:
         if self.pace is None:
             told(0, None)
             self.pace = measured_pace(explored)
-        seconds = self.pace.seconds(work_of(explored, name, asked))
+        freezes = name == FREEZE
+        work = freezing_work(explored, asked) if freezes else work_of(explored, name, asked)
+        seconds = self.pace.seconds(work)
         if seconds > ASKS_FIRST and not asked.agreed:
             return {"cost": {"seconds": round(seconds, 1), "words": cost_words(seconds)}}
-        return answer(explored, name, asked, told)
+        return (
+            encode(freeze(explored, asked, told))
+            if freezes
+            else answer(explored, name, asked, told)
+        )
 
 
-QUICK = {"model", "attention", "order"}  # one pass or two, which a person waits for
+QUICK = {"model", "attention", "order", "flow"}  # one pass or two, which a person waits for
 WHAT = {
     "model": "running the sentence",
     "attention": "reading attention",
@@ -136,6 +143,8 @@ WHAT = {
     "order": "running the order",
     "usual": "running random orders",
     "swaps": "swapping tokens",
+    "flow": "reading the layer",
+    FREEZE: "freezing this page",
 }
 
 
@@ -194,7 +203,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         name = urlsplit(self.path).path.removeprefix("/api/")
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        if name not in QUESTIONS:
+        if name not in WHAT:
             self._plain(HTTPStatus.NOT_FOUND, "there is no such question.")
             return
         try:
@@ -234,6 +243,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def _stream(self, job: Job) -> None:
+        if self.explorer.worker.closed.is_set():  # a connection may outlive the server's door
+            self._plain(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "the connection was lost: the server was stopped. Start `orbitlens explore` again.",
+            )
+            return
         if not self.explorer.worker.ask(job):
             self._plain(HTTPStatus.SERVICE_UNAVAILABLE, "too many questions wait. Ask again soon.")
             return

@@ -3,7 +3,8 @@ import { button, forgetColours, make } from './charts.js';
 import { flow } from './flow.js';
 import { model } from './model.js';
 import { order } from './order.js';
-import { saveCSV, savePNG, saveSVG } from './files.js';
+import { saveCSV, savePage, savePNG, saveSVG } from './files.js';
+import { asker, givenOf, statusLine } from './sentence.js';
 import { tour } from './tour.js';
 
 const data = JSON.parse(document.getElementById('explorer-data').textContent);
@@ -13,9 +14,9 @@ const root = document.documentElement, main = document.getElementById('main');
 
 // --- one selection, in the address -----------------------------------------------------------
 
-const read = () => Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+const parsed = text => Object.fromEntries(new URLSearchParams(text)), read = () => parsed(location.hash.slice(1));
 const DEFAULTS = { room: 'flow' };
-let selection = { ...DEFAULTS, ...read() };
+let selection = { ...DEFAULTS, ...(location.hash.length > 1 ? read() : parsed(data.opens)) };
 const listeners = new Set();
 const address = () => new URLSearchParams(Object.entries(selection).filter(([key, value]) => value !== undefined && value !== null && value !== '' && DEFAULTS[key] !== value)).toString();
 let written = null;
@@ -52,12 +53,15 @@ const token = new URLSearchParams(location.search).get('token') ?? '';
 const keyOf = params => JSON.stringify(Object.fromEntries(Object.entries(params).sort(([a], [b]) => a < b ? -1 : 1)));
 const LOST = 'The connection was lost. Is `orbitlens explore` still running? What is on the page stays.';
 
+// A frozen page knows one sentence, and some questions about it.
+function frozenAnswer(name, { text, ids, sample, levels, ...rest }) {
+  const own = data.rooms.start ?? {}, same = Object.entries({ text, ids, sample, levels }).every(([key, value]) => value === undefined || JSON.stringify(value) === JSON.stringify(own[key]));
+  const found = same ? data.frozen?.[name]?.[keyOf(rest)] : undefined;
+  if (found === undefined) { throw new Error(data.why_frozen); }
+  return found;
+}
 async function api(name, params = {}, { signal, progress } = {}) {
-  if (!data.live) {
-    const found = data.frozen?.[name]?.[keyOf(params)];
-    if (found === undefined) { throw new Error(data.why_frozen); }
-    return found;
-  }
+  if (!data.live) { return frozenAnswer(name, params); }
   let response;
   try {
     response = await fetch(`api/${name}`, { method: 'POST', signal, headers: { 'Content-Type': 'application/json', 'X-Token': token }, body: JSON.stringify(params) });
@@ -162,13 +166,25 @@ const current = () => rooms[NAMES[selection.room] ? selection.room : 'flow'];
 const nameOf = () => `${data.model.name}-${selection.room}`.toLowerCase().replace(/[^a-z0-9]+/g, '-');
 const save = { SVG: () => saveSVG(`${nameOf()}.svg`, current().picture()), PNG: () => savePNG(`${nameOf()}.png`, current().picture()), CSV: () => saveCSV(`${nameOf()}.csv`, current().rows()) };
 const parts = {
+  freeze: data.live && data.rooms.model ? button('Freeze', 'This page as one offline file, as it is now', () => freeze()) : null,
   tour: button('Tour', 'A tour of two minutes, five stops', () => tour.toggle()),
   python: button('Copy as Python', 'Copy this state as Python that gives the same numbers', () => copyPython(current().python())),
   ...Object.fromEntries(Object.keys(save).map(kind => [kind, button(kind, `Save this picture as ${kind}`, () => save[kind]())])),
   theme: button('◐', '', () => state.set({ theme: { auto: 'dark', dark: 'light', light: null }[root.dataset.theme] }), { class: 'round' }),
 };
 parts.CSV.title = 'Save its numbers as CSV';
-bar.append(parts.tour, parts.python, make('span', { class: 'files', role: 'group', 'aria-label': 'Save' }, parts.SVG, parts.PNG, parts.CSV), parts.theme);
+bar.append(...[parts.tour, parts.python, make('span', { class: 'files', role: 'group', 'aria-label': 'Save' }, parts.SVG, parts.PNG, parts.CSV), parts.freeze, parts.theme].filter(Boolean));
+// The server runs all that a page in a file needs to know of the sentence in front; the file opens in this state.
+const freezing = statusLine(), askToFreeze = asker(app, 'freeze', freezing);
+document.querySelector('.bar').after(make('div', { class: 'under' }, freezing.box));
+function freeze() {
+  const { text, sample, own, tour: stop, ...shown } = selection, cuts = (selection.cuts ?? '').split(',').filter(Boolean).sort(), order = (selection.order ?? '').split('.').filter(Boolean).map(Number);
+  askToFreeze({ ...givenOf(app), cuts, ...(order.length ? { order } : {}), state: new URLSearchParams(shown).toString() }, found => {
+    if (!found) { return; }
+    savePage(`${nameOf().replace(/-[a-z]+$/, '')}-explorer.html`, found.html);
+    say('Frozen: the page is saved as one file.');
+  });
+}
 function tools() {
   parts.python.disabled = !current().python;
   parts.SVG.disabled = parts.PNG.disabled = !current().picture;

@@ -60,26 +60,35 @@ export function menu({ label, groups, value, onvalue }) {
 const SERIF = 'system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
 
 export function canvasPen(context) {
-  const paint = ({ fill, stroke, width = 1, opacity = 1, dash }, path) => {
-    context.globalAlpha = opacity;
-    if (fill) { context.fillStyle = fill; context.fill(path); }
-    if (stroke) { context.strokeStyle = stroke; context.lineWidth = width; context.setLineDash(dash ?? []); context.stroke(path); }
-    context.globalAlpha = 1;
+  const paint = ({ fill, stroke, width = 1, opacity = 1, dash }) => {
+    if (opacity !== 1) { context.globalAlpha = opacity; }
+    if (fill) { context.fillStyle = fill; context.fill(); }
+    if (stroke) {
+      context.strokeStyle = stroke;
+      context.lineWidth = width;
+      if (dash) { context.setLineDash(dash); }
+      context.stroke();
+      if (dash) { context.setLineDash([]); }
+    }
+    if (opacity !== 1) { context.globalAlpha = 1; }
+  };
+  const trace = (points, closed) => { // [x0, y0, x1, y1, …]; a NaN lifts the pen
+    let down = false;
+    for (let i = 0; i < points.length; i += 2) {
+      if (!(points[i] === points[i])) { down = false; continue; }
+      if (down) { context.lineTo(points[i], points[i + 1]); } else { context.moveTo(points[i], points[i + 1]); down = true; }
+    }
+    if (closed) { context.closePath(); }
   };
   return {
-    circle: (x, y, r, style) => { const path = new Path2D(); path.arc(x, y, Math.max(0, r), 0, 2 * Math.PI); paint(style, path); },
-    ellipse: (x, y, rx, ry, turn, style) => { const path = new Path2D(); path.ellipse(x, y, rx, ry, turn, 0, 2 * Math.PI); paint(style, path); },
-    line(points, style) { // [x0, y0, x1, y1, …]; a NaN lifts the pen
-      const path = new Path2D();
-      let down = false;
-      for (let i = 0; i < points.length; i += 2) {
-        if (!(points[i] === points[i])) { down = false; continue; }
-        if (down) { path.lineTo(points[i], points[i + 1]); } else { path.moveTo(points[i], points[i + 1]); down = true; }
-      }
-      if (style.closed) { path.closePath(); }
-      paint(style, path);
+    circle: (x, y, r, style) => { context.beginPath(); context.arc(x, y, Math.max(0, r), 0, 2 * Math.PI); paint(style); },
+    circles(places, r, style) { // [x0, y0, x1, y1, …], all alike
+      context.beginPath();
+      for (let i = 0; i < places.length; i += 2) { context.moveTo(places[i] + r, places[i + 1]); context.arc(places[i], places[i + 1], r, 0, 2 * Math.PI); }
+      paint(style);
     },
-    rect: (x, y, w, h, style) => { const path = new Path2D(); path.rect(x, y, w, h); paint(style, path); },
+    line: (points, style) => { context.beginPath(); trace(points, style.closed); paint(style); },
+    rect: (x, y, w, h, style) => { context.beginPath(); context.rect(x, y, w, h); paint(style); },
     text(x, y, words, { fill, size = 12, align = 'left', weight = 400, opacity = 1 }) {
       context.globalAlpha = opacity;
       context.fillStyle = fill;
@@ -102,7 +111,7 @@ export function svgPen(width, height, paper, title) {
   return {
     root,
     circle: (x, y, r, style) => add('circle', { cx: rounded(x), cy: rounded(y), r: rounded(r) }, style),
-    ellipse: (x, y, rx, ry, turn, style) => add('ellipse', { cx: rounded(x), cy: rounded(y), rx: rounded(rx), ry: rounded(ry), transform: `rotate(${rounded(turn * 180 / Math.PI)} ${rounded(x)} ${rounded(y)})` }, style),
+    circles(places, r, style) { for (let i = 0; i < places.length; i += 2) { this.circle(places[i], places[i + 1], r, style); } },
     line(points, style) {
       let d = '', down = false;
       for (let i = 0; i < points.length; i += 2) {
@@ -180,7 +189,8 @@ const nice = (low, high, n) => {
 };
 const axis = v => Math.abs(v) >= 1e4 ? v.toExponential(Number.isInteger(v / 10 ** Math.floor(Math.log10(Math.abs(v)))) ? 0 : 1).replace('e+', 'e').replace('-', '−') : number(v);
 // Curves {x, y, colour, dash, label}; `now` is a moment to mark, `range` fixes the vertical axis.
-export function drawCurves(pen, width, height, { curves, now, range, xRange, xLabel = '' }) {
+export function drawCurves(pen, width, height, { curves, now, range, xRange, xLabel = '', absent = '' }) {
+  if (absent) { pen.text(width / 2, height / 2, absent, { fill: colour('muted'), size: 12, align: 'center' }); return; }
   const values = curves.flatMap(c => [...c.y]).filter(isNumber), left = 40, right = 10, top = 8, bottom = 20;
   let [low, high] = range ?? [Math.min(...values), Math.max(...values)];
   if (!values.length) { [low, high] = [0, 1]; }
@@ -190,7 +200,7 @@ export function drawCurves(pen, width, height, { curves, now, range, xRange, xLa
     pen.line([left, y(tick), width - right, y(tick)], { stroke: colour('grid') });
     pen.text(left - 6, y(tick) + 4, axis(tick), { fill: colour('muted'), size: 11, align: 'right' });
   }
-  for (const tick of nice(from, to, 4)) { pen.text(x(tick), height - 4, number(tick), { fill: colour('muted'), size: 11, align: 'center' }); }
+  for (const tick of nice(from, to, 4)) { if (xLabel && x(tick) > width - right - 8 - 6 * xLabel.length) { continue; } pen.text(x(tick), height - 4, number(tick), { fill: colour('muted'), size: 11, align: 'center' }); }
   if (xLabel) { pen.text(width - right, height - 4, xLabel, { fill: colour('muted'), size: 11, align: 'right' }); }
   for (const c of curves) {
     const points = [];

@@ -7,6 +7,8 @@ const svgOf = (element, name) => element.asSvg ? new XMLSerializer().serializeTo
 
 export const saveSVG = (name, element) => download(name, 'image/svg+xml', svgOf(element, name));
 
+export const savePage = (name, html) => download(name, 'text/html', html);
+
 export function savePNG(name, element) {
   const text = svgOf(element, name), picture = new Image(), { width, height } = element.getBoundingClientRect(), ratio = 2;
   return new Promise((resolve, reject) => {

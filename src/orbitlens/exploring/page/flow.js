@@ -5,28 +5,54 @@ import { follow } from './integrator.js';
 import { GAP, attentionOf, clusterLabels, energy, meanCosine } from './measures.js';
 import { phaseMap } from './phase.js';
 import { HEAD, LIMITS, MIXED, flowOf, movedText, pythonOf, settingsOf } from './systems.js';
+import { asker, givenOf, givenWords, sameGiven, sentenceBox, statusLine } from './sentence.js';
 import { axesOf, drawScene, places, projection, tintOf } from './view.js';
 
-const SAVED = 241, SECONDS = 11, BUDGET = 8, RTOL = 1e-6, REACH = 16, STEP = 0.06, WIDE = 256;
+const SAVED = 241, SECONDS = 11, RTOL = 1e-6, REACH = 16, STEP = 0.06, KEPT = 4;
+// Milliseconds: a frame lasts 16.7, of which the page's own work takes at most so many, drawing included; and some of it goes to computing always.
+const FRAME = 11, LEAST = 2, HANDS = 10, SOON = 60;
+const EASY = 1.5e6; // multiplications that a moment's energy may take; beyond twice that many of them it is left out
 const ZEROS = new Float64Array(SAVED);
 const log2 = { scale: v => 2 ** v, place: Math.log2 };
-let app, data, s, made, run, key = '';
+let app, data, s, made, run, source, key = '';
 let stats, moments, radii, widest; // of the frames so far
-let t = 0, chartsAt = 0, captionAt = 0, playing = false, shown = false, asked = 0, before = 0, held = null, chosen = null, hover = null, ghost = true;
+let t = 0, playing = false, shown = false, asked = 0, before = 0, held = null, chosen = null, hover = null, ghost = true;
 const view = { yaw: 0.55, pitch: 0.32 }, ui = {}, timing = { work: [], draw: [], gaps: [] };
 let frames = 0, mapping = true;
 const span = () => run.until, free = () => s.norm === 'free', moment = () => run.until ? t / run.until * (SAVED - 1) : 0;
 
+// --- whose tokens ----------------------------------------------------------------------------
+
+// What the page holds of the model's flows, by sentence: { id, given, flow }; a live page asks its server for what it lacks.
+let sources = [];
+const canAsk = () => data.live && data.flow.model.tokens.length > 0;
+// Make the source of a state the one in use, if all of it is there; else ask for it.
+function found(state) {
+  const given = givenOf(app, state);
+  if (state.system !== HEAD || !canAsk()) { return true; }
+  const layer = Math.min(data.model.n_layers - 1, Math.max(0, Number(state.layer ?? 0) || 0)), known = sources.find(one => sameGiven(one.given, given));
+  if (known?.flow.model.layers.some(one => one.layer === layer)) { source = known; ui.ask.stop(); return true; }
+  ui.ask({ ...given, layer }, answer => {
+    if (answer === null) { return; }
+    const into = known ?? { id: Math.max(...sources.map(one => one.id)) + 1, given, flow: { ...data.flow, model: { ...data.flow.model, layers: [] } } };
+    into.flow.model.tokens = answer.tokens;
+    into.flow.model.layers.push(answer.flow);
+    if (!known) { sources.push(into); if (sources.length > KEPT) { sources.splice(1, 1); } }
+    flow.show(app.state.get());
+  });
+  return false;
+}
+
 // --- the flow --------------------------------------------------------------------------------
 
 function restart() {
-  made = flowOf(s, data.flow);
+  made = flowOf(s, source.flow);
   run = follow(made.system, made.tokens, made.n, { until: s.until, rtol: RTOL, saved: SAVED });
   stats = { times: [], cosine: [], clusters: [], energy: [], size: [] };
   moments = [];
   radii = [];
   widest = -Infinity;
-  work(held ? 10 : 4);
+  work(held ? HANDS : 4);
 }
 // Integrate, and read off what has come, for about so many milliseconds.
 function work(milliseconds) {
@@ -46,8 +72,10 @@ function measure(k) {
   stats.cosine.push(meanCosine(x, n, d));
   stats.clusters.push(clusterLabels(x, n, d, free()).count);
   stats.size.push((Math.log(most) + scale) / Math.LN10);
-  stats.energy.push(k % 2 && k !== SAVED - 1 ? NaN : energy(made.system, x, n, scale));
+  const every = Math.max(2, Math.ceil(energyCost() / EASY));
+  stats.energy.push(tooWide() || (k % every && k !== SAVED - 1) ? NaN : energy(made.system, x, n, scale));
 }
+const energyCost = () => 2 * made.n * made.system.d * made.system.r * made.system.heads.length, tooWide = () => energyCost() > 20 * EASY;
 // On a globe with a causal mask, the first token is what to look at: it is turned to the front.
 function aim() {
   if (s.layer || s.norm !== 'sphere' || s.d !== 3 || s.mask !== 'causal') { return; }
@@ -60,9 +88,8 @@ const settled = () => run.status !== 'running' && moments.length === run.frames.
 function scene() {
   const n = run.n, isHead = s.layer !== null, last = moments.length - 1, m = Math.min(moment(), last), globe = !free();
   const logRadius = k => globe ? isHead ? Math.max(...ghostRadius(), widest) + 0.06 : Math.log(1.04) : radii[Math.min(last, Math.ceil(k))] + 0.12;
-  const one = { n, moments, logScale: s.norm === 'free' ? run.logScale : ZEROS, globe: globe && !isHead, projected: isHead, flat: s.d === 2, view, hover, chosen, names: made.names, logRadius, tint: i => tintOf(i, n),
+  const one = { n, moments, logScale: s.norm === 'free' ? run.logScale : ZEROS, globe: globe && !isHead, axis: s.enc === 'rotary', projected: isHead, flat: s.d === 2, view, hover, chosen, names: made.names, logRadius, tint: i => tintOf(i, n),
     attention: hover !== null || chosen !== null ? attention() : null, future: held !== null, ghost: isHead && ghost && globe ? made.ghost : null, ghostAt: t, words: isHead && n <= 64 && held === null };
-  one.now = (i, frame) => { const low = Math.floor(m), high = Math.min(last, low + 1); return frame.at(one, low, high, m - low, i); };
   return [one, m];
 }
 const ghostRadius = () => { if (!made.ghostRadius) { made.ghostRadius = ghostShown() ? made.ghost.map(g => { let most = 1e-9; for (let i = 0; i < s.n; i += 1) { most = Math.max(most, Math.hypot(g[3 * i], g[3 * i + 1], g[3 * i + 2])); } return Math.log(most); }) : [-Infinity]; } return made.ghostRadius; };
@@ -75,6 +102,7 @@ function attention() {
 // --- time ------------------------------------------------------------------------------------
 
 function play(on) {
+  if (playing && !on) { ui.time.set(t); drawCharts(); }
   playing = on;
   ui.play.textContent = on ? 'Pause' : t >= span() ? 'Replay' : 'Play';
   ui.play.setAttribute('aria-pressed', on);
@@ -83,7 +111,6 @@ function play(on) {
 function go(time) {
   t = Math.min(span(), Math.max(0, time));
   ui.time.set(t);
-  ui.clock.textContent = `t = ${t.toFixed(1)}`;
 }
 function wake() { if (shown && !asked) { before = performance.now(); asked = requestAnimationFrame(frame); } }
 function frame(now) {
@@ -91,19 +118,23 @@ function frame(now) {
   frames += 1;
   const begun = performance.now(), gap = Math.max(0, now - before);
   before = now;
-  if (!settled()) { work(playing ? 5 : BUDGET); }
   if (playing && held === null) {
     const reached = stats.times[stats.times.length - 1] ?? 0;
-    go(Math.min(t + gap / 1000 * span() / SECONDS, settled() ? span() : reached));
+    t = Math.min(t + gap / 1000 * span() / SECONDS, settled() ? span() : reached);
     if (!app.calm() && s.d !== 2) { view.yaw += 0.00006 * gap; }
-    if (t >= span()) { play(false); say(); }
+    if (t >= span()) { go(t); play(false); say(); }
   }
   const drawn = performance.now();
   ui.picture.now();
-  if (now - chartsAt > (playing ? 50 : 120)) { drawCharts(); chartsAt = now; }
-  if (playing && now - captionAt > 200) { ui.caption.textContent = caption(); captionAt = now; }
+  // Charts, slider and words take turns, so that no frame draws them all; each of them is a few times a second what it should be.
+  const turn = frames % 6;
+  if (turn < 3) { ui.charts[turn].now(); }
+  else if (playing && turn !== 5) { ui.time.set(t); }
+  else if (playing) { ui.caption.textContent = caption(); }
   timing.draw.push(performance.now() - drawn);
-  if (mapping && settled() && held === null) { ui.phase.work(playing ? 2 : BUDGET); }
+  const left = Math.max(LEAST, FRAME - (performance.now() - begun));
+  if (!settled()) { work(held === null ? left : HANDS); if (settled() && !playing) { say(); drawCharts(); ui.picture.soon(); } }
+  else if (mapping && held === null) { ui.phase.work(left); }
   timing.work.push(performance.now() - begun);
   timing.gaps.push(gap);
   if (timing.work.length > 600) { Object.values(timing).forEach(one => one.shift()); }
@@ -116,31 +147,39 @@ const drawCharts = () => ui.charts.forEach(one => one.now());
 function caption() {
   const k = Math.min(moments.length - 1, Math.round(moment())), whose = s.layer ? `${s.heads === 'all' ? `All heads of layer ${s.layer.layer}` : `Head ${s.layer.layer}.${s.head}`} of ${data.model.name}` : s.system;
   const where = { sphere: 'on the sphere', free: 'free', 'pre-ln': 'behind a norm' }[s.norm], c = stats.cosine[k];
-  return `${whose}, ${s.n} tokens, ${where}: mean cosine C = ${Number.isFinite(c) ? c.toFixed(3) : '–'}, ${stats.clusters[k]} cluster${stats.clusters[k] === 1 ? '' : 's'} at t = ${t.toFixed(1)}.`;
+  return `${whose}, ${s.n} tokens, ${where}: mean cosine C = ${Number.isFinite(c) ? c.toFixed(3).replace('-', '−') : '–'}, ${stats.clusters[k]} cluster${stats.clusters[k] === 1 ? '' : 's'} at t = ${Math.min(t, stats.times.at(-1)).toFixed(1)}${settled() ? '' : ', as far as it is computed'}.`;
 }
 function say() { ui.caption.textContent = caption(); ui.live.textContent = caption(); }
 const EXPLAINED = { T1: 'distances of pairs are monotone', T2: 'the whole cloud diverges, or converges to 0', T3: 'tokens on one side of a plane diverge', T4: 'the fate of the first token', T5: 'no token is faster than this',
   N1: 'tokens in a half-space gather', N1c: 'tokens gather at the leading direction', N2: 'where the first token goes', N3: 'the others follow the first', N4: 'attention cannot be sharper', N5: 'all pairs keep one angle', N6: 'the energy is monotone' };
-const tidy = v => v !== 0 && Math.abs(v) < 1e-3 ? v.toExponential(1).replace('-', '−') : number(v), brief = why => why.replace(/^(no certificate; |breaks: )/, '').split('; ')[0].replace(/^not checked( here)?: /, '');
+const tidy = v => v !== 0 && Math.abs(v) < 1e-3 ? v.toExponential(1).replace('-', '−') : number(v), brief = why => {
+  const [first] = why.replace(/^(no certificate; |breaks: )/, '').replace(/^not checked( here)?: /, '').split('; '), [asked, ...rest] = s.layer && !why.startsWith('not checked') ? first.split(': ') : [first];
+  return rest.length ? `asks that ${asked}; here ${rest.join(': ')}` : first;
+};
+const claim = (name, why) => (why && !why.includes('hold') ? why : EXPLAINED[name]).replace(/(?<=\()-(?=\d)/g, '−');
 function badges() {
   const found = certificatesOf(s, data.flow, made);
   ui.badges.replaceChildren(...found.map(({ name, title, holds, margin, why }) => {
     const state = holds === null ? 'unknown' : holds ? 'holds' : 'fails', word = { unknown: 'not checked here', holds: 'proved', fails: 'no certificate' }[state];
     return make('li', { class: `badge ${state}`, tabindex: 0, 'aria-label': `${name}, ${title}: ${word}. ${why}` },
       make('b', { text: name }), make('span', { class: 'what', text: title }), make('span', { class: 'verdict', text: word }),
-      make('span', { class: 'margin', text: holds ? `margin ${margin === null ? '–' : tidy(margin)}` : brief(why) }), make('small', { text: `${EXPLAINED[name]}. ${why}` }));
+      make('span', { class: 'why', text: holds ? `${claim(name, why)}${margin === null ? '' : ` (margin ${tidy(margin)})`}` : holds === null ? '' : brief(why) }), make('small', { text: `${EXPLAINED[name]}. ${why}` }));
   }));
   const proved = found.filter(one => one.holds).map(one => one.name);
-  ui.proved.textContent = proved.length ? `${proved.join(', ')} proved for this flow and this start` : found.every(one => one.holds === null) ? 'not checked here' : 'nothing is proved of this flow';
+  ui.proved.textContent = proved.length ? `${proved.join(', ')} proved for this flow and this start` : found.every(one => one.holds === null) ? s.layer ? 'Not checked here: the library checks one head of the model, at its own settings, on the sphere and free.' : 'Not checked here: the theorems are for flows without re-injected positions.' : 'nothing is proved of this flow';
 }
 
 // --- controls --------------------------------------------------------------------------------
 
-const set = patch => app.state.set(patch);
+const TITLES = { aligned: 'aligned: W = V = I', 'anti-aligned': 'anti-aligned: V = −I', rotation: 'rotation: V a quarter turn', spiral: 'spiral: V turns inwards', random: 'random W and V',
+  'symmetric-pd': 'symmetric, A positive', 'symmetric-nd': 'symmetric, A negative', pd: 'pd: sym(A) positive', hd: 'hd: sym(A) of both signs', nd: 'nd: sym(A) negative', mixed: 'mixed: aligned to random' };
+const ROLES = 'W: whom a token looks at, by exp(β x·Wy). V: what it takes from them.';
+
+const set = patch => app.state.set(patch), PLAIN = Object.fromEntries(['beta', 'until', 'v', 'a', 'mask', 'enc', 'base', 'norm', 'heads', 'moved', 'n', 'd'].map(name => [name, null]));
 function controls() {
-  const layers = data.flow.model.layers, own = layers.length ? [[HEAD, 'A head of this model']] : [[HEAD, 'A head of this model', true]];
-  ui.system = menu({ label: 'What moves the tokens', value: s.system, groups: [['Named systems', [...data.flow.examples.map(one => [one.name, one.name]), [MIXED, 'mixed']]], [data.model.name, own]],
-    onvalue: v => app.state.replace({ room: 'flow', system: v, ...(v === HEAD ? {} : { norm: s.layer ? null : s.norm, d: s.layer ? null : s.d }) }) });
+  const own = [[HEAD, 'A head of this model', !data.flow.model.layers.length && !canAsk()]];
+  ui.system = menu({ label: 'What moves the tokens', value: s.system, groups: [['Named systems', [...data.flow.examples.map(one => [one.name, TITLES[one.name] ?? one.name]), [MIXED, TITLES.mixed]]], [data.model.name, own]],
+    onvalue: v => set({ ...PLAIN, system: v, ...(v === HEAD || s.layer ? {} : { norm: s.norm, d: s.d }) }) });
   ui.heads = make('div', { class: 'picker', role: 'group', 'aria-label': 'Layer and head' });
   ui.what = make('p', { class: 'hint' });
   ui.missing = make('p', { class: 'hint', text: `No head of the model: ${data.flow.model.why_missing}` });
@@ -170,10 +209,9 @@ function refreshControls() {
   ui.time.box.querySelector('input').max = s.until;
   for (const [name, value] of [['mask', s.mask], ['norm', s.norm], ['width', s.d], ['own', s.enc], ['count', s.heads], ['all', s.heads], ['system', s.system]]) { ui[name].set(value); }
   ui.enc.set(s.enc);
-  ui.all.enable('all', !isHead || s.d <= WIDE, `all heads of tokens ${s.d} wide are too much for the page: \`orbitlens simulate\` follows them`);
   ui.norm.enable('pre-ln', s.norms.includes('pre-ln'), 'for heads of a model with norms');
   on(ui.a, s.system === MIXED);
-  on(ui.base, isHead ? s.layer.rotary?.plain && s.enc === 'own' : s.enc === 'rotary');
+  on(ui.base, isHead && s.layer.rotary?.plain && s.enc === 'own'); // in two or three dimensions there is one plane, which turns by 1 a position whatever the base
   on(ui.enc, !isHead);
   on(ui.width, !isHead);
   on(ui.count, !isHead);
@@ -182,30 +220,39 @@ function refreshControls() {
   on(ui.heads, isHead);
   on(ui.ghost, isHead);
   ui.reset.hidden = s.moved.size === 0;
-  ui.missing.hidden = data.flow.model.layers.length > 0 || !data.flow.model.why_missing;
-  ui.what.textContent = isHead ? measuredWords() : s.system === MIXED ? 'W = I and V = a I + √(1 − a²) R, R random' : data.flow.examples.find(one => one.name === s.system).what.split(free() ? '\n' : ':')[0];
+  ui.missing.hidden = data.flow.model.layers.length > 0 || canAsk() || !data.flow.model.why_missing;
+  ui.sentence.box.hidden = !isHead || !data.live;
+  ui.what.textContent = isHead ? measuredWords() : `${systemWords()}. ${ROLES}`;
+  ui.headline.textContent = headline();
   ui.phaseWords.textContent = ui.phase.words(s);
-  ui.legend.replaceChildren(...(free() ? [key2('gather', 'tokens converge'), key2('spread', 'tokens diverge')] : [key2('gather', 'directions gather'), key2('spread', 'directions spread')]));
+  ui.legend.replaceChildren(...(free() ? [key2('gather', 'tokens converge'), key2('spread', 'tokens diverge')] : [key2('gather', 'directions gather'), key2('spread', 'directions spread')]), key2('neither', 'neither'));
   if (isHead) { refreshPicker(); }
 }
 const key2 = (name, words) => make('span', {}, make('i', { class: name }), words);
-function measuredWords() {
-  const { layer, head_cosine: alone, ghost_cosine: c } = s.layer, one = alone[s.head];
-  if (s.heads === 'all' || one === undefined) { return `The model's tokens of “${short(data.text)}” in front of layer ${layer}: C = ${c[0].toFixed(3)}, one layer later ${(c[1] ?? c[0]).toFixed(3)}.`; }
-  return `The model's tokens of “${short(data.text)}” in front of layer ${layer}: C = ${c[0].toFixed(3)}. Measured after this head alone: ${one.toFixed(3)}. One unit of time is one layer.`;
+function systemWords() {
+  if (s.system === MIXED) { return 'W = I, V = a I + √(1 − a²) R, R random'; }
+  const what = data.flow.examples.find(one => one.name === s.system).what.split(free() ? '\n' : ':')[0].replaceAll('-I', '−I');
+  return /\bA\b/.test(what) ? `${what}; A = W V⁻¹` : what;
 }
-const short = text => text.length > 44 ? `${text.slice(0, 42)}…` : text;
-// A layer that the page does not hold is asked of the server, where there is one.
-async function fetched(layer) {
-  if (data.flow.model.layers.some(one => one.layer === layer)) { return; }
-  app.say(`Reading layer ${layer} …`);
-  data.flow.model.layers.push(await app.api('flow', { layer, text: data.text }));
+// What one looks at, for who has never seen it.
+function headline() {
+  if (s.layer) {
+    const rings = ghost && !free() ? ' Rings: where the whole model took them.' : '';
+    return `Each dot is a token of ${givenWords(source.given)}. ${s.heads === 'all' ? `The heads of layer ${s.layer.layer} move` : `Head ${s.layer.layer}.${s.head} moves`} them, again and again.${rings} Drag one.`;
+  }
+  const pulled = s.system === 'aligned' ? s.v < 0 ? 'Attention pushes it away from those it looks at.' : s.v > 0 ? 'Attention pulls it towards those it looks at.' : 'Attention is off: v is 0.' : 'Attention moves it by what it looks at.';
+  return `Each dot is a token of a sentence${free() ? '' : ', seen as a direction'}. ${pulled} Drag one, and the others answer.`;
+}
+function measuredWords() {
+  const { layer, head_cosine: alone, ghost_cosine: c } = s.layer, one = alone[s.head], words = givenWords(source.given);
+  if (s.heads === 'all' || one === undefined) { return `The model's tokens of ${words} in front of layer ${layer}: C = ${c[0].toFixed(3)}, one layer later ${(c[1] ?? c[0]).toFixed(3)}.`; }
+  return `The model's tokens of ${words} in front of layer ${layer}: C = ${c[0].toFixed(3)}. Measured after this head alone: ${one.toFixed(3)}. One unit of time is one layer.`;
 }
 function refreshPicker() {
-  const held = new Set(data.flow.model.layers.map(one => one.layer)), rows = [];
+  const held = new Set(source.flow.model.layers.map(one => one.layer)), rows = [];
   for (let l = 0; l < data.model.n_layers; l += 1) {
-    const n = data.flow.model.layers.find(one => one.layer === l)?.n_heads ?? data.model.n_heads;
-    rows.push(make('span', { class: 'layer', text: l }), make('span', { class: 'row' }, ...Array.from({ length: n }, (_, h) => button('', held.has(l) ? `Head ${l}.${h}` : data.flow.model.why_missing, () => fetched(l).then(() => set({ layer: l, head: h, moved: null }), error => app.say(error.message)),
+    const n = source.flow.model.layers.find(one => one.layer === l)?.n_heads ?? data.model.n_heads;
+    rows.push(make('span', { class: 'layer', text: l }), make('span', { class: 'row' }, ...Array.from({ length: n }, (_, h) => button('', held.has(l) || data.live ? `Head ${l}.${h}` : data.flow.model.why_missing, () => set({ layer: l, head: h, moved: null }),
       { 'aria-label': `Head ${l}.${h}`, 'aria-pressed': String(l === s.layer.layer && (h === s.head || s.heads === 'all')), disabled: !held.has(l) && !data.live }))));
   }
   ui.heads.replaceChildren(make('span', { class: 'axis', text: 'layer × head' }), make('div', { class: 'cells' }, ...rows));
@@ -221,7 +268,7 @@ function nearest(event) {
   return { token: best, x, y, frame, one };
 }
 function startPlace(i) { // where a token starts, in the picture's coordinates, before it was dragged
-  const plain = flowOf({ ...s, moved: new Map() }, data.flow);
+  const plain = flowOf({ ...s, moved: new Map() }, source.flow);
   return [...places(follow(plain.system, plain.tokens, plain.n, { until: 0 }).frames[0], plain.n, s.d, plain.axes, s.norm === 'pre-ln').subarray(3 * i, 3 * i + 3)];
 }
 function place(i, target, from) {
@@ -302,18 +349,18 @@ function build(place) {
   ui.picture = drawing('Tokens in motion. Square brackets choose a token, arrows move it, space plays.', (pen, width, height) => { if (moments?.length) { drawScene(pen, width, height, ...scene()); } });
   Object.assign(ui.picture.canvas, { tabIndex: 0 });
   ui.picture.canvas.classList.add('stage-canvas');
-  const chart = (title, label, options) => { const one = drawing(label, (pen, width, height) => { if (stats) { drawCurves(pen, width, height, { xRange: [0, s.until], now: t, ...options() }); } }); return { ...one, title }; };
+  const chart = (title, label, options) => { const one = drawing(label, (pen, width, height) => { if (stats) { drawCurves(pen, width, height, { xRange: [0, s.until], now: t, xLabel: s.layer ? 't, in layers' : 't', ...options() }); } }); return { ...one, title }; };
   const cosines = () => [{ x: stats.times, y: stats.cosine, colour: colour('blue') }, ...(s.layer && ghost ? [{ x: s.layer.ghost_cosine.map((_, k) => k), y: s.layer.ghost_cosine, colour: colour('grey'), dash: [4, 3] }] : [])];
   const evens = { get x() { return stats.times.filter((_, k) => Number.isFinite(stats.energy[k])); }, get y() { return stats.energy.filter(Number.isFinite); } };
   ui.charts = [
-    chart('Energy, ln of mean exp(score)', 'Energy over time', () => ({ curves: [{ x: evens.x, y: evens.y, colour: colour('green') }] })),
-    chart('C, mean cosine over pairs', 'Mean cosine over time', () => ({ curves: cosines(), range: [Math.min(0, ...stats.cosine.filter(Number.isFinite), 0), 1] })),
-    chart(`Clusters, gap below ${GAP}`, 'Number of clusters over time', () => ({ curves: [{ x: stats.times, y: stats.clusters, colour: colour('orange') }], range: [0, Math.max(2, ...stats.clusters)] })),
+    chart('Energy: ln mean exp(score)', 'Energy over time', () => ({ absent: tooWide() ? 'not computed for a layer this wide' : '', curves: [{ x: evens.x, y: evens.y, colour: colour('green') }] })),
+    chart('C: mean cosine over pairs', 'Mean cosine over time', () => ({ curves: cosines(), range: [Math.min(0, ...stats.cosine.filter(Number.isFinite), 0), 1] })),
+    chart(`Clusters: tokens closer than ${GAP}`, 'Number of clusters over time', () => ({ curves: [{ x: stats.times, y: stats.clusters, colour: colour('orange') }], range: [0, Math.max(2, ...stats.clusters)] })),
   ];
   ui.play = button('Play', 'Play or pause (space)', toggle, { class: 'play' });
   ui.time = slider({ label: 'Time', min: 0, max: s.until, value: 0, word: v => `t = ${v.toFixed(1)}`, onvalue: v => { play(false); go(v); say(); wake(); } });
-  ui.clock = make('output', { class: 'clock', text: 't = 0.0' });
   ui.caption = make('p', { class: 'caption' });
+  ui.headline = make('p', { class: 'headline' });
   ui.live = make('p', { class: 'unseen', 'aria-live': 'polite' });
   ui.ghost = make('label', { class: 'tick' }, make('input', { type: 'checkbox', checked: true, onchange: event => { ghost = event.target.checked; made.ghostRadius = null; ui.picture.soon(); drawCharts(); } }), 'the model itself, as a ghost');
   ui.badges = make('ul', { class: 'badges', 'aria-label': 'Certificates' });
@@ -332,9 +379,13 @@ function build(place) {
   const left = controls();
   const stage = make('div', { class: 'card stage' }, make('div', { class: 'tokens' }, ui.picture.box, make('p', { class: 'order', 'aria-hidden': 'true' }, make('span', { text: 'first' }), make('i'), make('span', { text: 'last token' }))),
     make('div', { class: 'transport' }, ui.play, ui.time.box, ui.ghost), ui.caption, ui.live);
-  const right = make('div', { class: 'side' }, make('section', { class: 'card phase' }, make('h2', { text: 'Phase map' }), make('div', { class: 'map' }, ui.phase.box), ui.legend, ui.phaseWords),
+  const right = make('div', { class: 'side' }, make('section', { class: 'card phase' }, make('h2', { text: 'Phase map: how such flows end' }), make('div', { class: 'map' }, ui.phase.box), ui.legend, ui.phaseWords),
     make('section', { class: 'card proofs' }, make('h2', { text: 'What is proved' }), ui.proved, ui.badges));
   const below = make('div', { class: 'curves' }, ...ui.charts.map(one => make('figure', { class: 'card' }, make('figcaption', { text: one.title }), make('div', { class: 'chart' }, one.box))));
+  ui.status = statusLine();
+  ui.ask = asker(app, 'flow', ui.status);
+  ui.sentence = sentenceBox(app, { what: 'Your sentence, whose tokens the head moves' });
+  stage.prepend(make('div', { class: 'sentence-of-flow' }, ui.sentence.box, ui.status.box), ui.headline);
   place.append(make('div', { class: 'flow' }, left, stage, right, below));
   pointers();
 }
@@ -349,12 +400,16 @@ export const flow = {
   mount(place, given) {
     app = given;
     data = app.data;
+    source = { id: 0, given: app.data.rooms.start ?? { text: data.text }, flow: data.flow };
+    sources = [source];
     s = settingsOf(app.state.get(), data.flow);
     build(place);
   },
   show(state) {
     shown = true;
-    const next = settingsOf(state, data.flow), now = keyOf(next);
+    ui.sentence.set(state);
+    if (!found(state) && key !== '') { return; } // what is on the page stays until the answer is there
+    const next = { ...settingsOf(state, source.flow), sentence: source.id }, now = keyOf(next);
     if (now !== key) {
       const wasPlaying = playing || key === '';
       s = next;
@@ -367,7 +422,7 @@ export const flow = {
       refreshControls();
       badges();
       ui.phase.set(s);
-      if (app.calm()) { work(2000); go(span()); play(false); } else { play(wasPlaying || playing || held === null); }
+      if (app.calm()) { work(SOON); go(span()); play(false); } else { play(wasPlaying || playing || held === null); }
       say();
     } else { refreshControls(); ui.phase.redraw(); }
     ui.picture.soon();
@@ -376,13 +431,13 @@ export const flow = {
   },
   hide() { shown = false; cancelAnimationFrame(asked); asked = 0; },
   picture: () => ui.picture.canvas,
-  python: () => pythonOf(s, data.flow, data.model, data.text),
+  python: () => pythonOf(s, data.model, source.given),
   rows() {
     while (!settled()) { work(50); }
     const names = ['time', 'mean_cosine', 'clusters', 'log10_largest_shown'];
     return [names, ...stats.times.map((time, k) => [time, stats.cosine[k], stats.clusters[k], stats.size[k]])];
   },
   // Where the run ends: what the Python of this state prints.
-  ending() { while (!settled()) { work(50); } const k = stats.times.length - 1; return { time: stats.times[k], cosine: stats.cosine[k], clusters: stats.clusters[k], status: run.status }; },
+  ending() { while (!settled()) { work(50); } const k = stats.times.length - 1; return { time: stats.times[k], cosine: stats.cosine[k], clusters: stats.clusters[k], status: run.status, tokens: [...run.frames[k]] }; },
   seek(time) { play(false); while (!settled()) { work(50); } go(time); say(); wake(); },
 };

@@ -4,17 +4,20 @@
 // factor, halves }, slopes, positions, reinjected }, rows of numbers flat. Three charts: tokens as they are; e^s u where free tokens run away; and
 // the head's own few dimensions: a token moves only where W_O writes, x_i = x_i(0) + c_i W_O, so c_i (r numbers a head) is all there is to follow,
 // whatever the width of the model. Steps are Dormand and Prince's 5(4) pair with its dense output (Hairer, Nørsett, Wanner, section II.5).
+//
+// Work is cut into slices: what takes longer than a fraction of a millisecond is a generator that yields on its way, so that a page can stop it
+// anywhere to draw a frame, whatever the number of tokens, heads and dimensions.
 const LARGEST_LOGIT = 1e280, RUNAWAY = Math.log(1e6), BACK = Math.log(1e2), LARGEST = Math.log(1e100);
-const SAFETY = 0.9, GROW = 10, SHRINK = 0.2, BIT_LONGER = 1.05, MOST_STEPS = 100000, LONG = 1e3;
+const SAFETY = 0.9, GROW = 10, SHRINK = 0.2, BIT_LONGER = 1.05, MOST_STEPS = 100000, LONG = 1e3, SLICE = 1.5e5; // multiplications
 const A = [[], [1 / 5], [3 / 40, 9 / 40], [44 / 45, -56 / 15, 32 / 9], [19372 / 6561, -25360 / 2187, 64448 / 6561, -212 / 729],
   [9017 / 3168, -355 / 33, 46732 / 5247, 49 / 176, -5103 / 18656], [35 / 384, 0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84]];
 const E = [71 / 57600, 0, -71 / 16695, 71 / 1920, -17253 / 339200, 22 / 525, -1 / 40];
 const D = [-12715105075 / 11282082432, 0, 87487479700 / 32700410799, -10690763975 / 1880347072, 701980252875 / 199316789632, -1453857185 / 822651844, 69997945 / 29380423];
 
 const zeros = n => new Float64Array(n);
-// out (n×b) = x (n×a) times w (a×b).
-function product(x, w, n, a, b, out) {
-  for (let i = 0; i < n; i += 1) {
+// out (n×b) = x (n×a) times w (a×b), or some rows of it.
+function product(x, w, n, a, b, out, from = 0) {
+  for (let i = from; i < n; i += 1) {
     const row = i * b;
     for (let c = 0; c < b; c += 1) { out[row + c] = 0; }
     for (let k = 0; k < a; k += 1) {
@@ -22,6 +25,14 @@ function product(x, w, n, a, b, out) {
       if (v === 0) { continue; }
       for (let c = 0; c < b; c += 1) { out[row + c] += v * w[from + c]; }
     }
+  }
+  return out;
+}
+function* slicedProduct(x, w, n, a, b, out) {
+  const rows = Math.max(1, Math.floor(SLICE / (a * b)));
+  for (let i = 0; i < n; i += rows) {
+    product(x, w, Math.min(n, i + rows), a, b, out, i);
+    if (i + rows < n) { yield; }
   }
   return out;
 }
@@ -67,33 +78,40 @@ export function mixer(system, n) {
       }
     }
   };
-  function mix(q, k, v, growth) {
+  const rows = Math.max(1, Math.floor(SLICE / (n * (2 * r + 8))));
+  function* mix(q, k, v, growth) {
     if (turns) { turn(q); turn(k); }
     const scale = Math.min(beta * growth, LARGEST_LOGIT);
     for (let head = 0; head < h; head += 1) {
-      const from = head * r, slope = slopes ? beta * slopes[head] : 0;
-      for (let i = 0; i < n; i += 1) {
-        const low = window ? Math.max(0, i - window + 1) : 0, high = causal ? i : window ? Math.min(n - 1, i + window - 1) : n - 1, a = i * w + from;
-        let top = -Infinity;
-        for (let j = low; j <= high; j += 1) {
-          const b = j * w + from;
-          let s = 0;
-          for (let c = 0; c < r; c += 1) { s += q[a + c] * k[b + c]; }
-          s = s * scale - slope * Math.abs(i - j);
-          score[j] = s;
-          if (s > top) { top = s; }
-        }
-        let total = 0;
-        for (let c = 0; c < r; c += 1) { mixed[a + c] = 0; }
-        for (let j = low; j <= high; j += 1) {
-          const p = Math.exp(score[j] - top), b = j * w + from;
-          total += p;
-          for (let c = 0; c < r; c += 1) { mixed[a + c] += p * v[b + c]; }
-        }
-        for (let c = 0; c < r; c += 1) { mixed[a + c] /= total; }
+      for (let i = 0; i < n; i += rows) {
+        mixRows(q, k, v, scale, head, i, Math.min(n, i + rows));
+        if (i + rows < n || head + 1 < h) { yield; }
       }
     }
     return mixed;
+  }
+  function mixRows(q, k, v, scale, head, first, end) {
+    const from = head * r, slope = slopes ? beta * slopes[head] : 0;
+    for (let i = first; i < end; i += 1) {
+      const low = window ? Math.max(0, i - window + 1) : 0, high = causal ? i : window ? Math.min(n - 1, i + window - 1) : n - 1, a = i * w + from;
+      let top = -Infinity;
+      for (let j = low; j <= high; j += 1) {
+        const b = j * w + from;
+        let s = 0;
+        for (let c = 0; c < r; c += 1) { s += q[a + c] * k[b + c]; }
+        s = s * scale - slope * Math.abs(i - j);
+        score[j] = s;
+        if (s > top) { top = s; }
+      }
+      let total = 0;
+      for (let c = 0; c < r; c += 1) { mixed[a + c] = 0; }
+      for (let j = low; j <= high; j += 1) {
+        const p = Math.exp(score[j] - top), b = j * w + from;
+        total += p;
+        for (let c = 0; c < r; c += 1) { mixed[a + c] += p * v[b + c]; }
+      }
+      for (let c = 0; c < r; c += 1) { mixed[a + c] /= total; }
+    }
   }
   return mix;
 }
@@ -115,7 +133,7 @@ const addRow = (z, row, n, w, times) => { if (row) { for (let i = 0; i < n; i +=
 export function attentionField(system, n) {
   const { d, drift, geometry } = system, parts = sideBySide(system), { w } = parts, mix = mixer(system, n);
   const q = zeros(n * w), k = zeros(n * w), v = zeros(n * w), seen = zeros(n * d);
-  return (x, s, out) => {
+  return function* field(x, s, out) {
     const shrink = Math.exp(Math.min(-s, 700));
     let y = x;
     if (system.reinjected && system.positions) {
@@ -126,12 +144,12 @@ export function attentionField(system, n) {
       for (let i = 0; i < n; i += 1) { const size = lengthOf(y, i, d); for (let c = 0; c < d; c += 1) { seen[i * d + c] = y[i * d + c] / size; } }
       y = seen;
     }
-    product(y, parts.wq, n, d, w, q);
-    product(y, parts.wk, n, d, w, k);
-    product(y, parts.wv, n, d, w, v);
+    yield* slicedProduct(y, parts.wq, n, d, w, q);
+    yield* slicedProduct(y, parts.wk, n, d, w, k);
+    yield* slicedProduct(y, parts.wv, n, d, w, v);
     addRow(q, parts.bq, n, w, shrink);
     addRow(k, parts.bk, n, w, shrink);
-    product(mix(q, k, v, Math.exp(Math.min(2 * s, 640))), parts.writes, n, w, d, out);
+    yield* slicedProduct(yield* mix(q, k, v, Math.exp(Math.min(2 * s, 640))), parts.writes, n, w, d, out);
     addRow(out, drift, n, d, shrink);
     return out;
   };
@@ -147,8 +165,8 @@ function rawChart(system, n) {
   return {
     constrained: sphere,
     size: n * d,
-    rate(y, out) {
-      field(y, 0, out);
+    * rate(y, out) {
+      yield* field(y, 0, out);
       if (!sphere) { return; }
       for (let i = 0; i < n; i += 1) {
         let along = 0;
@@ -167,9 +185,9 @@ function scaledChart(system, n) {
   return {
     constrained: true,
     size: m + 1,
-    rate(y, out) {
+    * rate(y, out) {
       u.set(y.subarray(0, m));
-      field(u, y[m], a);
+      yield* field(u, y[m], a);
       let speed = 0;
       for (let i = 0; i < m; i += 1) { speed += u[i] * a[i]; }
       for (let i = 0; i < m; i += 1) { out[i] = a[i] - speed * u[i]; }
@@ -216,15 +234,15 @@ function closedChart(system, n, start) {
   return {
     constrained: false,
     size: n * m,
-    rate(c, out) {
+    * rate(c, out) {
       if (normed) { measure(c); }
-      names.forEach((name, k) => {
-        product(c, step[k], n, m, w, z[k]);
+      for (let k = 0; k < 3; k += 1) {
+        yield* slicedProduct(c, step[k], n, m, w, z[k]);
         for (let i = 0; i < n; i += 1) { const by = normed ? size[i] : 1; for (let a = i * w; a < (i + 1) * w; a += 1) { z[k][a] = (first[k][a] + z[k][a]) / by; } }
-      });
+      }
       addRow(z[0], parts.bq, n, w, 1);
       addRow(z[1], parts.bk, n, w, 1);
-      const mixed = mix(z[0], z[1], z[2], 1);
+      const mixed = yield* mix(z[0], z[1], z[2], 1);
       for (let i = 0; i < n; i += 1) {
         const by = geometry === 'sphere' ? size[i] : 1;
         for (let k = 0; k < w; k += 1) { out[i * m + k] = by * mixed[i * w + k]; }
@@ -262,24 +280,25 @@ export function follow(system, tokens, n, { until, rtol = 1e-6, saved = 65, clos
   const free = system.geometry === 'free', mostRaw = free ? Math.min(Math.max(logSize(first, n, d), 0) + RUNAWAY, LARGEST) : Infinity;
   let chart = closed ?? narrow ? closedChart(system, n, first) : rawChart(system, n), scaled = false;
   let y = chart.size === n * d && !(closed ?? narrow) ? Float64Array.from(first) : zeros(chart.size), stages = null, h = 0, atol = 0;
-  const rate = (at, out) => { run.evaluations += 1; chart.rate(at, out); };
+  function* rate(at, out) { run.evaluations += 1; yield* chart.rate(at, out); yield; }
   const allowed = (a, b) => atol + rtol * Math.max(Math.abs(a), Math.abs(b));
-  function begin() {
+  function* begin() {
     stages = Array.from({ length: 7 }, () => zeros(chart.size));
-    rate(y, stages[0]);
+    yield* rate(y, stages[0]);
     atol = chart.absolute(rtol, y, stages[0]);
-    h = firstLength();
+    h = yield* firstLength();
   }
-  function firstLength() {
+  function* firstLength() {
     const left = until - run.t, trial = zeros(chart.size), ahead = zeros(chart.size), scaledRms = (x, other) => { let s = 0; for (let i = 0; i < x.length; i += 1) { s += ((x[i] - (other ? other[i] : 0)) / allowed(y[i], y[i])) ** 2; } return Math.sqrt(s / x.length); };
     const d0 = scaledRms(y), d1 = scaledRms(stages[0]), h0 = Math.min(left, d0 < 1e-5 || d1 < 1e-5 ? 1e-6 : 0.01 * d0 / d1);
     for (let i = 0; i < y.length; i += 1) { trial[i] = y[i] + h0 * stages[0][i]; }
-    rate(trial, ahead);
+    yield* rate(trial, ahead);
     const most = Math.max(d1, scaledRms(ahead, stages[0]) / h0), h1 = most <= 1e-15 ? Math.max(1e-6, h0 * 1e-3) : (0.01 / most) ** 0.2;
     return Math.min(100 * h0, h1, left);
   }
-  function tryStep(length) {
-    const to = tryStep.to?.length === y.length ? tryStep.to : tryStep.to = zeros(y.length);
+  let trial = zeros(0);
+  function* tryStep(length) {
+    const to = trial.length === y.length ? trial : trial = zeros(y.length);
     for (let s = 1; s < 7; s += 1) {
       const row = A[s];
       for (let i = 0; i < y.length; i += 1) {
@@ -287,7 +306,7 @@ export function follow(system, tokens, n, { until, rtol = 1e-6, saved = 65, clos
         for (let k = 0; k < s; k += 1) { sum += row[k] * stages[k][i]; }
         to[i] = y[i] + length * sum;
       }
-      rate(to, stages[s]);
+      yield* rate(to, stages[s]);
     }
     let total = 0;
     for (let i = 0; i < y.length; i += 1) {
@@ -297,7 +316,7 @@ export function follow(system, tokens, n, { until, rtol = 1e-6, saved = 65, clos
     }
     return [to, Math.sqrt(total / y.length)];
   }
-  function keep(to, length) {
+  function* keep(to, length) {
     const step = until / (saved - 1);
     while (run.times.length < saved) {
       const k = run.times.length, moment = k === saved - 1 ? until : k * step;
@@ -314,35 +333,36 @@ export function follow(system, tokens, n, { until, rtol = 1e-6, saved = 65, clos
       run.times.push(moment);
       run.frames.push(x);
       run.logScale.push(s);
+      yield;
     }
   }
-  function change() { // to another chart, where tokens run away or come back
+  function* change() { // to another chart, where tokens run away or come back
     const size = chart.logSize(y);
     if (!free || (!scaled && size <= mostRaw) || (scaled && size >= mostRaw - BACK)) { return false; }
     const [x, s] = chart.decode(y);
     scaled = !scaled;
     if (scaled) { chart = scaledChart(system, n); y = chart.encode(x, s); }
     else { chart = rawChart(system, n); y = x.map(v => v * Math.exp(s)); }
-    begin();
+    yield* begin();
     return true;
   }
-  function step() {
+  function* step() {
     const left = until - run.t;
     let failed = false;
     for (;;) {
       const length = left <= BIT_LONGER * h ? left : left < 2 * h ? left / 2 : h;
       if (!(length > 1e-15 * Math.max(run.t, 1e-3)) || run.steps >= MOST_STEPS) { run.status = 'stuck'; return; }
-      const [to, error] = tryStep(length);
+      const [to, error] = yield* tryStep(length);
       run.steps += 1;
       const factor = error === 0 ? GROW : SAFETY * error ** -0.2;
       if (error < 1) {
-        keep(to, length);
+        yield* keep(to, length);
         y.set(to);
         run.t = length === left ? until : run.t + length;
         h = length * Math.min(failed ? 1 : GROW, factor);
         const moved = chart.tidy(y);
-        if (!change()) {
-          if (chart.constrained || moved) { rate(y, stages[0]); } else { stages[0].set(stages[6]); }
+        if (!(yield* change())) {
+          if (chart.constrained || moved) { yield* rate(y, stages[0]); } else { stages[0].set(stages[6]); }
           atol = chart.absolute(rtol, y, stages[0]);
         }
         return;
@@ -351,14 +371,17 @@ export function follow(system, tokens, n, { until, rtol = 1e-6, saved = 65, clos
       h = length * (factor > SHRINK ? Math.min(factor, 0.9) : SHRINK);
     }
   }
+  function* toTheEnd() {
+    yield* begin();
+    while (run.t < until && run.status === 'running') { yield* step(); }
+    if (run.status === 'running') { run.status = 'done'; }
+  }
+  const work = toTheEnd();
   run.advance = milliseconds => {
     const begun = performance.now();
-    if (!stages) { begin(); }
-    while (run.t < until && run.status === 'running') {
-      step();
+    while (run.status === 'running' && !work.next().done) {
       if (performance.now() - begun > milliseconds) { break; }
     }
-    if (run.t >= until && run.status === 'running') { run.status = 'done'; }
     return run.status !== 'running';
   };
   if (!(until > 0)) { run.status = 'done'; }

@@ -1,6 +1,6 @@
 // The room Model: what the model does with a sentence, and what it does with parts of it cut.
 import { button, choice, colour, drawCurves, drawing, make, mixed, placeColour } from './charts.js';
-import { asker, bits, givenOf, noteList, outcomeList, sameGiven, sentenceBox, short, statusLine, tokenText } from './sentence.js';
+import { asker, bits, givenOf, nounOf, noteList, outcomeList, sameGiven, sentenceBox, short, statusLine, tokenText, withLevels } from './sentence.js';
 
 const ANGLES = { yaw: 0.6, pitch: 0.35 }, STEPS = { ArrowLeft: [-0.15, 0], ArrowRight: [0.15, 0], ArrowUp: [0, -0.15], ArrowDown: [0, 0.15] };
 const PARTS = { attention: 'attention', mlp: 'MLP', norm: 'norm' }, MAPS = ['measured', 'predicted', 'weights', 'disagree'];
@@ -32,7 +32,7 @@ export const model = {
       make('div', { class: 'card wide' }, this.sentence.box, this.statuses.model.box, this.notes),
       make('div', { class: 'model-grid' },
         card('tokens-card', 'Attention', this.tokenBar, this.statuses.attention.box, this.tokenScroll, this.tokenWords),
-        card('heads-card', 'Every head', this.headMode.box, this.statuses.heads.box, this.headGrid, this.headWords, this.headButtons),
+        card('heads-card', 'Every head', this.headMode.box, this.statuses.heads.box, this.headGrid, this.headKey, this.headWords, this.headButtons),
         card('orbits-card', 'Orbits: where tokens go', this.orbitBar, this.orbitPair, this.orbitControls),
         card('prediction-card', 'Prediction', this.prediction),
         card('waterfall-card', 'What each block does to S = ln(1 − C)', make('div', { class: 'chart tall' }, this.waterfall.box), this.stepWords),
@@ -125,7 +125,7 @@ export const model = {
     const cut = Boolean(this.attention?.after && reading.after);
     this.tokenScroll.querySelector('.arcs.cut').hidden = !cut;
     const pattern = this.attention?.layer === layer ? this.attention.before[head] : null, looks = this.hovered ?? (picked.size === 1 ? [...picked][0] : reading.place), row = pattern?.[looks];
-    const most = row ? row.map((p, j) => [p, j]).sort((a, b) => b[0] - a[0]).slice(0, 3) : [];
+    const most = row ? row.map((p, j) => [p, j]).sort((a, b) => b[0] - a[0]).filter(([p]) => p >= 0.005).slice(0, 3) : [];
     this.tokenWords.textContent = row ? `“${tokenText(reading.tokens[looks])}” (${looks}) looks at ${most.map(([p, j]) => `“${tokenText(reading.tokens[j])}” (${j}) ${Math.round(100 * p)} %`).join(', ')}.${cut ? ' Above: the model as it is. Below: with the cuts.' : reading.after && !this.app.data.live ? ' Arcs are those of the model as it is: with cuts they need the running model.' : ''}` : '';
     this.arcs.fit(); this.arcs.now();
     this.arcsCut.fit(); this.arcsCut.now();
@@ -134,16 +134,18 @@ export const model = {
     const { layer, head } = headOf(this.app.state.get(), this.app.data.model), pattern = this.attention?.layer === layer ? this.attention[which]?.[head] : null;
     if (!pattern || !this.reading) { return; }
     const tokens = [...this.tokenRow.children], x = tokens.map(one => one.offsetLeft + one.offsetWidth / 2), picked = pickedOf(this.app.state.get()), n = pattern.length;
-    const from = this.hovered !== null && this.hovered !== undefined ? new Set([this.hovered]) : picked, widest = Math.max(1, ...x) - Math.min(...x);
-    const down = which === 'after';
+    const from = this.hovered !== null && this.hovered !== undefined ? new Set([this.hovered]) : picked, down = which === 'after';
+    const drawn = (i, j) => (!from.size || from.has(i)) && pattern[i][j] >= (from.size ? 0.02 : 0.12) && x[i] !== undefined && x[j] !== undefined;
+    let widest = 60; // the widest arc that is drawn takes the whole height
+    for (const one of [this.attention.before[head], this.attention.after?.[head]].filter(Boolean)) { one.forEach((row, i) => row.forEach((p, j) => { if (drawn(i, j)) { widest = Math.max(widest, Math.abs(x[i] - x[j])); } })); }
     for (let i = 0; i < n; i += 1) {
       if (from.size && !from.has(i)) { continue; }
       for (let j = 0; j < n; j += 1) {
         const p = pattern[i][j];
-        if (p < (from.size ? 0.02 : 0.12) || x[i] === undefined || x[j] === undefined) { continue; }
+        if (!drawn(i, j)) { continue; }
         const base = down ? 2 : height - 2, sign = down ? 1 : -1, style = { stroke: placeColour(n > 1 ? j / (n - 1) : 0), width: 0.6 + 3.4 * p, opacity: from.size ? 0.25 + 0.75 * p : 0.12 + 0.7 * p };
         if (i === j) { pen.circle(x[i], base + sign * 5, 1 + 3 * p, { fill: style.stroke, opacity: style.opacity }); continue; }
-        const reach = Math.min(height - 8, 12 + (height - 20) * Math.sqrt(Math.abs(x[i] - x[j]) / widest)), middle = (x[i] + x[j]) / 2, half = (x[i] - x[j]) / 2, points = [];
+        const reach = 12 + (height - 20) * Math.sqrt(Math.abs(x[i] - x[j]) / widest), middle = (x[i] + x[j]) / 2, half = (x[i] - x[j]) / 2, points = [];
         for (let s = 0; s <= 24; s += 1) { const a = Math.PI * s / 24; points.push(middle + half * Math.cos(a), base + sign * reach * Math.sin(a)); }
         pen.line(points, style);
       }
@@ -154,11 +156,12 @@ export const model = {
   // --- the map of heads ---
 
   makeHeads() {
-    const hints = { measured: 'each head’s share of the change of S on your sentence', predicted: 'by a closure fitted on another text', weights: 'how value and score map lie to each other, in standard deviations of random ones', disagree: 'heads whose measured and predicted signs differ' };
+    const hints = { measured: `each head’s share of the change of S on your ${nounOf(this.app)}`, predicted: 'by a closure fitted on another text', weights: 'how value and score map lie to each other, in standard deviations of random ones', disagree: 'heads whose measured and predicted signs differ' };
     this.headMode = choice({ label: 'Colour', options: MAPS.map(name => [name, name, hints[name]]), value: 'measured', onvalue: v => this.app.state.set({ map: v === 'measured' ? null : v }) });
     this.headGrid = make('div', { class: 'heads', role: 'grid', 'aria-label': 'Heads: a row a layer, a column a head' });
     this.headWords = make('p', { class: 'explains' });
     this.cutHead = button('', '', () => { const { layer, head } = headOf(this.app.state.get(), this.app.data.model); this.toggleCut(`head ${layer}.${head}`); }, { class: 'small' });
+    this.headKey = make('p', { class: 'legend' });
     this.headButtons = make('div', { class: 'row' }, this.cutHead, make('span', { class: 'muted', text: 'Arrows move, x cuts.' }));
     this.headGrid.addEventListener('keydown', event => {
       const { n_layers: layers, n_heads: heads } = this.app.data.model, { layer, head } = headOf(this.app.state.get(), this.app.data.model);
@@ -200,6 +203,8 @@ export const model = {
       cell.setAttribute('aria-selected', on);
     }));
     this.headWords.textContent = this.aboutHeads(mode, chosen, measured);
+    const keys = { weights: [['aligned', 'maps aligned'], ['opposed', 'opposed']], disagree: [['opposed', 'predicted wrongly']] }[mode] ?? [['gather', 'gathers tokens'], ['spread', 'spreads them']];
+    this.headKey.replaceChildren(make('span', { text: 'a row a layer' }), ...keys.map(([name, words]) => make('span', {}, make('i', { class: name }), words)));
     const name = `head ${chosen.layer}.${chosen.head}`;
     this.cutHead.textContent = cut.has(name) ? `Put ${name} back` : `Cut ${name}`;
     this.cutHead.title = this.cutHead.textContent;
@@ -210,14 +215,14 @@ export const model = {
   },
   aboutHeads(mode, { layer, head }, measured) {
     const v = measured[layer]?.[head], known = this.known(layer, head), verb = Math.abs(v) < (this.heads?.clear ?? 0.01) ? 'does little to' : v < 0 ? 'gathers' : 'spreads';
-    if (mode === 'measured') { return `Head ${layer}.${head} ${verb} the tokens of your sentence: ${signed(v)} of S. Blue gathers, orange spreads.`; }
+    if (mode === 'measured') { return `Head ${layer}.${head} ${verb} the tokens of your ${nounOf(this.app)}: it changes S = ln(1 − C) by ${signed(v)}.`; }
     if (!this.heads) { return ''; }
     if (mode === 'weights') { return `Value and score map of head ${layer}.${head} are ${known?.orientation ?? '–'} (${signed(known?.alignment)} σ). It is a property of the weights, not of what the head does to tokens.`; }
     const text = { text: 'a passage of English', random: 'random tokens', noise: 'images of noise' }[this.heads.text] ?? this.heads.text;
-    if (mode === 'predicted') { return `Head ${layer}.${head}: ${signed(known?.predicted)} predicted (closure “${this.heads.closure}”, fitted on ${text} of ${this.heads.n_tokens} tokens, knowing nothing of your sentence), ${signed(v)} measured on your sentence.`; }
+    if (mode === 'predicted') { return `Head ${layer}.${head}: ${signed(known?.predicted)} predicted (closure “${this.heads.closure}”, fitted on ${text} of ${this.heads.n_tokens} tokens, knowing nothing of your ${nounOf(this.app)}), ${signed(v)} measured on it.`; }
     const clear = measured.flatMap((row, l) => row.map((x, h) => [x, this.known(l, h)])).filter(([x, k]) => Math.abs(x) >= this.heads.clear && k), n = clear.length, right = clear.filter(([x, k]) => Math.sign(x) === Math.sign(k.predicted)).length;
     const commoner = Math.max(clear.filter(([x]) => x < 0).length, clear.filter(([x]) => x > 0).length), same = clear.filter(([x, k]) => Math.sign(x) === Math.sign(k.elsewhere)).length;
-    return `Signs of the ${n} heads beyond ±${this.heads.clear} on your sentence: ${right} predicted, ${commoner} by always saying the commoner one, ${same} by what was measured on ${text}. Pink: predicted wrongly.`;
+    return `Signs of the ${n} heads beyond ±${this.heads.clear} on your ${nounOf(this.app)}: ${right} predicted, ${commoner} by always saying the commoner one, ${same} by what was measured on ${text}. Pink: predicted wrongly.`;
   },
 
   // --- orbits ---
@@ -268,6 +273,7 @@ export const model = {
     if (!run || !this.reach) { return; }
     const n = this.reading.tokens.length, picked = pickedOf(this.app.state.get()), at = Math.min(this.depth ?? 0, run.positions.length - 1), active = this.hovered !== null && this.hovered !== undefined ? new Set([this.hovered]) : picked;
     if (this.view() === 3) { this.drawAxes(pen, width, height); }
+    else { pen.text(width - 8, height - 8, `axes of most variance: ${Math.round(100 * this.reading.explained[0])} % across, ${Math.round(100 * this.reading.explained[1])} % up`, { fill: colour('muted'), size: 10.5, align: 'right' }); }
     const steps = [];
     for (let d = 0; d < at; d += 0.125) { steps.push(d); }
     steps.push(at);
@@ -402,7 +408,7 @@ export const model = {
       if (layer % 2) { pen.rect(from, top, to - from, height - top - bottom, { fill: colour('soft'), opacity: 0.8 }); }
       if (layer % every === 0) { pen.text((from + to) / 2, height - 18, String(layer), { fill: colour('muted'), size: 11, align: 'center' }); }
     }
-    pen.text(width - right, height - 4, 'layer: attention, then MLP', { fill: colour('muted'), size: 11, align: 'right' });
+    pen.text(width - right, height - 4, `layer: ${before.steps.filter(step => step.layer === before.steps[0].layer).map(step => PARTS[step.part]).join(', ')}`, { fill: colour('muted'), size: 11, align: 'right' });
     runs.forEach((run, r) => run.steps.forEach((step, k) => {
       const a = courses[r][k], b = courses[r][k + 1], at = x(k) + slot * 0.14 + r * (wide + 1), tint = colour(b < a ? 'gather' : 'spread'), tall = Math.max(1.2, Math.abs(y(a) - y(b)));
       pen.rect(at, Math.min(y(a), y(b)), wide, tall, r ? { stroke: tint, width: 1.3, fill: colour('paper') } : { fill: tint, opacity: step.part === 'mlp' ? 0.55 : 1 });
@@ -439,7 +445,7 @@ export const model = {
     for (const name of cuts) {
       const [part, layer, norm] = name.split(' ');
       if (part === 'head' || layer === 'final') { continue; }
-      rows.set(layer, [...(rows.get(layer) ?? []), one(name, norm ? norm.replaceAll('_', ' ').replace('layernorm', 'norm') : PARTS[part] ?? part, `Cut the ${norm ?? part} of layer ${layer}`)]);
+      rows.set(layer, [...(rows.get(layer) ?? []), one(name, norm ? norm.replaceAll('_', ' ').replace('layernorm', 'norm').replace('attention', 'attn') : PARTS[part] ?? part, `Cut the ${norm ?? part} of layer ${layer}`)]);
     }
     const whole = [one('encoding', 'positions', 'Give all tokens the same position'), one('mask', 'mask', 'Let every token see all others'), ...(cuts.includes('norm final') ? [one('norm final', 'final norm', 'Cut the norm behind the last layer')] : [])];
     this.cutBoard.append(make('div', { class: 'cut-row' }, make('span', { class: 'layer', text: 'all' }), ...whole), ...[...rows].map(([layer, parts]) => make('div', { class: 'cut-row' }, make('span', { class: 'layer', text: layer, title: `layer ${layer}` }), ...parts)));
@@ -454,7 +460,7 @@ export const model = {
   // --- what can be taken along ---
 
   picture() { return (this.last ?? this.orbits[0]).canvas; },
-  python() { return this.reading?.python ?? '# nothing was run yet'; },
+  python() { return this.reading ? withLevels(this.reading.python, givenOf(this.app)) : '# nothing was run yet'; },
   rows() {
     const { reading } = this;
     if (!reading) { return [['nothing was run yet']]; }

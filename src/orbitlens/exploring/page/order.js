@@ -1,6 +1,6 @@
 // The room Order: the sentence's tokens in another order, and what the prediction makes of it.
 import { button, choice, colour, drawing, make, mixed, placeColour } from './charts.js';
-import { asker, bits, givenOf, noteList, outcomeList, sameGiven, sentenceBox, short, statusLine, tokenText } from './sentence.js';
+import { asker, bits, givenOf, nounOf, noteList, outcomeList, pictureOf, sameGiven, sentenceBox, short, statusLine, tokenText, withLevels } from './sentence.js';
 
 const CELLS = { pe_causal: ['positions', 'mask'], nope_causal: ['no positions', 'mask'], pe_full: ['positions', 'no mask'], nope_full: ['no positions', 'no mask'] };
 const SMALL = 20e6; // parameters up to which all pairs are swapped unasked
@@ -125,8 +125,11 @@ export const order = {
     this.row.classList.toggle('patches', image);
     if (image) { this.row.style.setProperty('--side', Math.round(Math.sqrt(n))); }
     if (this.row.children.length !== n) { this.row.replaceChildren(...tokens.map(() => make('button', { type: 'button', class: 'token', role: 'listitem' }, make('bdi')))); }
+    const url = image ? pictureOf(this.app) : null, side = Math.round(Math.sqrt(n)), part = k => `${100 * k / Math.max(1, side - 1)}%`;
+    this.row.classList.toggle('painted', url !== null);
     order.forEach((k, at) => {
       const one = this.row.children[at], held = !free.has(at);
+      if (image) { Object.assign(one.style, url === null ? { backgroundImage: '' } : { backgroundImage: `url(${url})`, backgroundSize: `${100 * side}% ${100 * side}%`, backgroundPosition: `${part(k % side)} ${part(Math.floor(k / side))}` }); }
       one.firstChild.textContent = short(tokens[k]);
       one.style.setProperty('--place', placeColour(n > 1 ? k / (n - 1) : 0));
       one.classList.toggle('pinned', held);
@@ -139,7 +142,7 @@ export const order = {
     });
     if (focused >= 0 && this.refocus !== undefined) { this.row.children[this.refocus]?.focus(); this.refocus = undefined; }
     const away = order.filter((k, at) => k !== at).length;
-    this.words.textContent = away ? `${away} of ${n} tokens are elsewhere. Colour: where a token stands in the sentence.` : 'As written. Drag a token, or focus one and press ← or →.';
+    this.words.textContent = away ? `${away} of ${n} tokens are elsewhere. Colour: where a token stood.` : 'As written. Drag a token, or focus one and press ← or →.';
   },
   draggable() {
     const at = event => [...this.row.children].findIndex(one => { const box = one.getBoundingClientRect(); return event.clientX >= box.left - 3 && event.clientX <= box.right + 3 && event.clientY >= box.top - 3 && event.clientY <= box.bottom + 3; });
@@ -175,8 +178,9 @@ export const order = {
   own() { return this.reading.cells.find(one => one.cell === this.reading.own_cell); },
   drawChange() {
     const { reading } = this, change = this.own().change, same = isSame(reading.order), usual = this.usual?.cells.find(one => one.cell === reading.own_cell)?.change;
-    this.big.textContent = same ? '–' : bits(change, reading.in_bits);
-    this.bigWords.textContent = `${same ? 'The sentence is as written.' : reading.in_bits ? 'Jensen–Shannon, between the two predictions; 1 bit is the most.' : 'of the length of the vector that is asked for.'} Asked: ${reading.asked}.${usual !== undefined && usual !== null && !same ? ` Random orders: ${bits(usual, reading.in_bits)} on average.` : ''}`;
+    this.big.textContent = same ? 'Drag a token, or shuffle.' : bits(change, reading.in_bits);
+    this.big.classList.toggle('waits', same);
+    this.bigWords.textContent = `${same ? `This is the prediction of the ${nounOf(this.app)} as it is.` : reading.in_bits ? 'Jensen–Shannon, between the two predictions; 1 bit is the most.' : 'of the length of the vector that is asked for.'} Asked: ${reading.asked}.${usual !== undefined && usual !== null && !same ? ` Random orders: ${bits(usual, reading.in_bits)} on average.` : ''}`;
     this.prediction.replaceChildren(reading.in_bits ? outcomeList(reading.before, same ? null : reading.after, ['as written', 'in this order']) : make('span'));
   },
   drawCells() {
@@ -200,7 +204,7 @@ export const order = {
 
   // --- the map of swaps ---
 
-  grid(width, height) { const n = this.reading.tokens.length, side = Math.min(width - 26, height - 26) / n; return { n, side, left: 22, top: 4 }; },
+  grid(width, height) { const n = this.reading.tokens.length, left = this.app.data.model.reads === 'images' ? 32 : 24, side = Math.min(width - left - 4, height - 26) / n; return { n, side, left, top: 4 }; },
   shade(swap) {
     if (swap.same) { return colour('paper'); }
     if (swap.change <= this.swaps.rounding) { return colour('zero'); }
@@ -226,14 +230,14 @@ export const order = {
       pen.text(left - 4, top + (k + 0.72) * side, text, { fill: placeColour(n > 1 ? k / (n - 1) : 0), size: Math.max(8, Math.min(12, 0.8 * side * every)), align: 'right', weight: 600 });
       pen.text(left + (k + 0.5) * side, top + n * side + 12, text, { fill: placeColour(n > 1 ? k / (n - 1) : 0), size: Math.max(8, Math.min(12, 0.8 * side * every)), align: 'center', weight: 600 });
     });
-    this.drawKey(pen, width, left + 0.52 * n * side, top + 8);
+    this.drawKey(pen, width, Math.max(left + 112, Math.min(left + 0.52 * n * side, width - 186)), top + 4);
     if (this.pointed) { const { first, second } = this.pointed; pen.rect(left + first * side, top + second * side, side - gap, side - gap, { stroke: colour('ink'), width: 1.6 }); }
   },
   drawKey(pen, width, x, y) {
     const rows = [[0.9, `${bits(this.largest, this.swaps.in_bits)}, the most`], [0.1, 'little'], ['free', `under 1 % of random orders`], ['none', 'none at all, but rounding'], ['same', 'the same token twice']];
     rows.forEach(([kind, text], k) => {
       const top = y + 19 * k;
-      if (x + 150 > width) { return; }
+      if (x + 120 > width || x < 22 + (top + 12) * 1.05) { return; } // no room beside the map
       pen.rect(x, top, 12, 12, { fill: typeof kind === 'number' ? mixed(colour('zero'), colour('accent'), kind) : kind === 'same' ? colour('paper') : kind === 'free' ? mixed(colour('zero'), colour('accent'), 0.1) : colour('zero') });
       if (kind === 'free') { pen.circle(x + 6, top + 6, 2, { stroke: colour('muted') }); }
       if (kind === 'none') { pen.circle(x + 6, top + 6, 2, { fill: colour('muted') }); }
@@ -267,13 +271,13 @@ export const order = {
       return;
     }
     const real = swaps.swaps.filter(one => !one.same), none = real.filter(one => one.change <= swaps.rounding).length, free = real.filter(one => one.change <= swaps.threshold).length;
-    this.mapWords.textContent = `Of ${real.length} swaps of ${swaps.which === 'all' ? 'two different tokens' : 'different neighbours'} the model cannot tell ${none} from the sentence at all (beyond rounding), and ${free} move the prediction by less than 1 % of what a random order does (${bits(swaps.threshold, swaps.in_bits)}).`;
+    this.mapWords.textContent = `Of ${real.length} swaps of ${swaps.which === 'all' ? 'two different tokens' : 'different neighbours'} the model cannot tell ${none} from the ${nounOf(this.app)} at all (beyond rounding), and ${free} move the prediction by less than 1 % of what a random order does (${bits(swaps.threshold, swaps.in_bits)}).`;
   },
 
   // --- what can be taken along ---
 
   picture() { return this.map.canvas; },
-  python() { return this.reading?.python ?? '# nothing was run yet'; },
+  python() { return this.reading ? withLevels(this.reading.python, givenOf(this.app)) : '# nothing was run yet'; },
   rows() {
     const { reading, swaps, usual } = this;
     if (!reading) { return [['nothing was run yet']]; }

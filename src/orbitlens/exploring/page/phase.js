@@ -4,19 +4,23 @@ import { follow } from './integrator.js';
 import { clusterLabels, largest, meanCosine } from './measures.js';
 import { LIMITS, MIXED, flowOf } from './systems.js';
 
-const COLUMNS = 21, ROWS = 15, TOKENS = 12, LONGEST = 10, FAR = 6, RTOL = 1e-3, CLEARLY = Math.log(2), TURN = 0.01;
+const COLUMNS = 21, ROWS = 15, TOKENS = 12, LONGEST = 10, FAR = 6, RTOL = 1e-3, CLEARLY = Math.log(2), TURN = 0.01, WIDE = 256;
 
 export function phaseMap(app, choose) {
   let settings = null, key = '', cells = [], order = [], current = null, next = 0;
+  // All heads of a wide layer: every cell would take seconds.
+  const tooWide = () => settings.layer && settings.heads === 'all' && settings.d > WIDE;
   const across = () => settings.system === MIXED ? ['a', LIMITS.a] : ['v', LIMITS.v];
   const valueOf = column => { const [, [low, high]] = across(); return low + (high - low) * column / (COLUMNS - 1); };
   const betaOf = row => LIMITS.beta[0] * (LIMITS.beta[1] / LIMITS.beta[0]) ** (row / (ROWS - 1));
-  const box = (width, height) => ({ x: 30, y: 6, w: width - 36, h: height - 28 });
+  const box = (width, height) => ({ x: 34, y: 16, w: width - 40, h: height - 38 });
   const picture = drawing('Phase map', (pen, width, height) => {
     const { x, y, w, h } = box(width, height), [cw, ch] = [w / COLUMNS, h / ROWS];
     cells.forEach((_, k) => { const end = nearOne(k); if (end) { pen.rect(x + (k % COLUMNS) * cw, y + h - (Math.floor(k / COLUMNS) + 1) * ch, cw + 0.6, ch + 0.6, { fill: shade(end) }); } });
     pen.rect(x, y, w, h, { stroke: colour('grid') });
     if (!settings) { return; }
+    pen.text(x - 5, 10, 'β', { fill: colour('ink'), size: 12, align: 'right', weight: 600 });
+    pen.text(x + 0.75 * w, height - 5, settings.system === MIXED ? 'a →' : 'v →', { fill: colour('ink'), size: 12, align: 'center', weight: 600 });
     const [name, [low, high]] = across(), mid = low < 0 ? [0] : [];
     for (const v of [low, ...mid, high]) { pen.text(x + w * (v - low) / (high - low), height - 6, number(v), { fill: colour('muted'), size: 11, align: v === low ? 'left' : v === high ? 'right' : 'center' }); }
     for (const b of [0.125, 1, 4, 16]) { pen.text(x - 5, y + h - h * Math.log(b / LIMITS.beta[0]) / Math.log(LIMITS.beta[1] / LIMITS.beta[0]) + (b === 16 ? 9 : b === 0.125 ? 0 : 4), b === 0.125 ? '⅛' : number(b), { fill: colour('muted'), size: 11, align: 'right' }); }
@@ -51,7 +55,7 @@ export function phaseMap(app, choose) {
   return {
     box: picture.box,
     canvas: picture.canvas,
-    get finished() { return next >= order.length && current === null; },
+    get finished() { return tooWide() || (next >= order.length && current === null); },
     set(s) {
       settings = s;
       const one = JSON.stringify({ ...s, layer: s.layer?.layer, beta: 0, [s.system === MIXED ? 'a' : 'v']: 0, moved: [...s.moved] });
@@ -67,7 +71,7 @@ export function phaseMap(app, choose) {
           const k = order[next], [name] = across(), s = { ...settings, n: Math.min(settings.n, TOKENS), beta: betaOf(Math.floor(k / COLUMNS)), [name]: valueOf(k % COLUMNS) }, made = flowOf(s, app.data.flow);
           current = { k, made, run: follow(made.system, made.tokens, s.n, { until: Math.min(LONGEST, s.until), rtol: RTOL, saved: 41 }) };
         }
-        if (!current.run.advance(milliseconds) && !farAway(current)) { break; }
+        if (!current.run.advance(milliseconds - (performance.now() - begun)) && !farAway(current)) { break; }
         cells[current.k] = ended(current.made, current.run);
         current = null;
         next += 1;
@@ -85,6 +89,6 @@ export function phaseMap(app, choose) {
       const [name, [low, high]] = across(), ratio = (LIMITS.beta[1] / LIMITS.beta[0]) ** (1 / (ROWS - 1));
       choose({ [name]: Number(Math.min(high, Math.max(low, settings[name] + dx * (high - low) / (COLUMNS - 1))).toFixed(3)), beta: Number(Math.min(LIMITS.beta[1], Math.max(LIMITS.beta[0], settings.beta * ratio ** dy)).toPrecision(3)) });
     },
-    words(s) { return `${s.system === MIXED ? 'Alignment a' : 'Factor v on the value map'} across, β upwards: how such a flow of ${Math.min(s.n, TOKENS)} tokens ends by t = ${Math.min(LONGEST, s.until)}. Click a point to start it.`; },
+    words(s) { return s.layer && s.heads === 'all' && s.d > WIDE ? `All heads of tokens ${s.d} wide: a map of 315 such flows would take minutes. Choose this one head for its map; a click still sets β and v.` : `Each cell is a flow of ${Math.min(s.n, TOKENS)} tokens up to t = ${Math.min(LONGEST, s.until)}; stronger colour, larger change. Click one to start it.`; },
   };
 }

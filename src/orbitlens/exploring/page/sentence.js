@@ -7,23 +7,41 @@ const picture = { levels: null, name: '' }; // an image that the reader chose st
 // What is run, as parameters of every question; what a page begins with where nothing was typed.
 export function givenOf(app, state = app.state.get()) {
   const start = app.data.rooms.start ?? { text: app.data.text };
-  if (app.data.model.reads === 'images') { return picture.levels ? { levels: picture.levels } : { sample: Number(state.sample ?? start.sample ?? 0) }; }
+  if (app.data.model.reads === 'images') {
+    const levels = picture.levels ?? (state.sample === undefined ? start.levels : undefined);
+    return levels ? { levels } : { sample: Number(state.sample ?? start.sample ?? 0) };
+  }
   const kind = 'ids' in start ? 'ids' : 'text';
   return { [kind]: state.text ?? start[kind] };
 }
+// The sentence in words, and as Python.
+export const givenWords = given => given.text !== undefined ? `“${given.text.length > 44 ? `${given.text.slice(0, 42)}…` : given.text}”` : given.ids !== undefined ? 'a row of token ids' : given.levels ? 'your picture' : `image ${given.sample + 1} of noise`;
+// What this model reads, in a word.
+export const nounOf = app => app.data.model.reads === 'images' ? 'image' : app.data.model.reads === 'tokens' ? 'row of tokens' : 'sentence';
+const quoted = text => JSON.stringify(text).replace(/[\u007f-\uffff]/g, c => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
+export const py = value => typeof value === 'string' ? quoted(value) : String(value);
+export const givenPython = given => `Prompt(${Object.entries(given).map(([name, value]) => `${name}=${name === 'levels' ? LEVELS : py(value)}`).join(', ')})`;
+const LEVELS = 'LEVELS';
+// The levels of a picture stand in front of the Python that names them.
+export const withLevels = (code, given) => given.levels ? `${LEVELS} = (${given.levels.join(', ')})\n\n${code}` : code;
 export const sameGiven = (a, b) => a !== null && b !== null && JSON.stringify(a) === JSON.stringify(b);
 
 // A line that says what goes on: progress with a way to stop, a cost with a way to agree, an error, or nothing.
 export function statusLine() {
   const box = make('p', { class: 'status', role: 'status', 'aria-live': 'polite' });
+  let stopNow = () => {};
+  const bar = make('progress', { max: 1 }), said = make('span'), halt = button('Stop', 'Stop this', () => stopNow(), { class: 'small' });
   const only = (kind, ...parts) => { box.className = `status ${kind}`; box.replaceChildren(...parts); };
   return {
     box,
     clear: () => only(''),
+    // The parts stay while progress comes: a button that is made anew many times a second cannot be pressed.
     busy(what, share, stop) {
-      const bar = make('progress', { 'aria-label': what, max: 1 });
-      if (share !== null && share !== undefined) { bar.value = share; }
-      only('busy', bar, make('span', { text: share ? `${what}, ${percent(share)}` : `${what} …` }), button('Stop', 'Stop this', stop, { class: 'small' }));
+      stopNow = stop;
+      if (!box.classList.contains('busy')) { only('busy', bar, said, halt); }
+      bar.setAttribute('aria-label', what);
+      if (share === null || share === undefined) { bar.removeAttribute('value'); } else { bar.value = share; }
+      said.textContent = share ? `${what}, ${percent(share)}` : `${what} …`;
     },
     cost: (words, go) => only('cost', make('span', { text: `This takes ${words} with this model.` }), button('Run it', 'Run it now', go, { class: 'small' })),
     fail: (message, again) => only('fail', make('span', { text: message }), ...(again ? [button('Try again', 'Ask again', again, { class: 'small' })] : [])),
@@ -65,12 +83,12 @@ function textBox(app, what) {
   const field = make('textarea', { rows: 1, class: 'words', dir: 'auto', spellcheck: 'false', autocomplete: 'off', 'aria-label': isIds ? 'Token ids' : 'Your sentence', readonly: frozen,
     title: frozen ? app.data.why_frozen : isIds ? 'This model has no tokenizer beside its weights: type token ids, such as 5 17 3' : 'Type, then press Enter' });
   const grow = () => { field.style.height = 'auto'; field.style.height = `${Math.min(160, field.scrollHeight + 2)}px`; };
-  const run = () => app.state.set({ text: field.value === (app.data.rooms.start?.text ?? app.data.rooms.start?.ids) ? null : field.value.slice(0, 200000) || ' ', order: null, picked: null });
+  const run = () => app.state.set({ text: field.value === (app.data.rooms.start?.text ?? app.data.rooms.start?.ids) ? null : field.value.slice(0, 200000) || ' ', order: null, picked: null, moved: null });
   field.addEventListener('keydown', event => { if (event.key === 'Enter' && !event.shiftKey) { event.preventDefault(); run(); } });
   field.addEventListener('input', grow);
   const go = button('Run', 'Run this sentence (Enter)', run, { class: 'go', disabled: frozen });
   const label = make('span', { class: 'label', text: isIds ? 'Token ids' : what });
-  const hint = make('span', { class: 'hint', text: frozen ? app.data.why_frozen : isIds ? 'No tokenizer lies beside these weights: type ids, separated by blanks or commas.' : '' });
+  const hint = make('span', { class: 'hint', text: frozen ? app.data.why_frozen.replace(/^This needs/, 'Another sentence needs') : isIds ? 'No tokenizer lies beside these weights: type ids, separated by blanks or commas.' : '' });
   return {
     box: make('div', { class: 'sentence' }, make('label', {}, label, field), go, hint),
     set(state) { const given = givenOf(app, state), text = given.text ?? given.ids; if (field.value !== text) { field.value = text; } requestAnimationFrame(grow); },
@@ -92,9 +110,10 @@ function imageBox(app, what) {
       hint.textContent = 'This file is no picture that the browser can read. Choose a PNG or JPEG.';
     }
   });
+  const small = make('img', { class: 'chosen', alt: 'The picture as the model gets it', hidden: true });
   return {
-    box: make('div', { class: 'sentence' }, make('span', { class: 'label', text: what.replace('sentence', 'image') }), list, make('label', { class: 'file' }, make('span', { text: 'or a picture of yours, scaled to the model:' }), file), hint),
-    set(state) { list.value = state.sample ?? '0'; },
+    box: make('div', { class: 'sentence' }, make('span', { class: 'label', text: what.replace('sentence', 'image') }), small, list, make('label', { class: 'file' }, make('span', { text: 'or a picture of yours, scaled to the model:' }), file), hint),
+    set(state) { list.value = state.sample ?? '0'; const url = pictureOf(app, givenOf(app, state)); small.hidden = url === null; if (url !== null) { small.src = url; list.selectedIndex = -1; } },
   };
 }
 // A picture as the levels of a model's pixels, channels last; it never leaves this machine.
@@ -107,6 +126,18 @@ async function levelsOf(file, [channels, height, width]) {
     levels.push(...(channels === 1 ? [Math.round(0.299 * rgb[0] + 0.587 * rgb[1] + 0.114 * rgb[2])] : rgb));
   }
   return levels;
+}
+// The picture that a model is given, as an address that an element can be painted with; null for noise, whose levels only the model knows.
+const painted = { levels: null, url: null };
+export function pictureOf(app, { levels } = givenOf(app)) {
+  if (!levels) { return null; }
+  if (painted.levels !== levels) {
+    const [channels, height, width] = app.data.rooms.image.shape, canvas = make('canvas', { width, height }), context = canvas.getContext('2d'), image = context.createImageData(width, height);
+    for (let k = 0; k < width * height; k += 1) { for (let c = 0; c < 3; c += 1) { image.data[4 * k + c] = levels[channels * k + Math.min(c, channels - 1)]; } image.data[4 * k + 3] = 255; }
+    context.putImageData(image, 0, 0);
+    Object.assign(painted, { levels, url: canvas.toDataURL() });
+  }
+  return painted.url;
 }
 export const noteList = notes => make('p', { class: 'notes', text: notes.length ? `Note: ${notes.join('; ')}.` : '' });
 

@@ -1,4 +1,6 @@
 // The selection -> a system to integrate, its tokens, and Python that makes the same.
+import { givenPython, py, withLevels } from './sentence.js';
+
 const floats = text => text ? Float64Array.from(new Float32Array(Uint8Array.from(atob(text), c => c.charCodeAt(0)).buffer)) : null;
 const numberIn = (text, low, high, usual) => { const v = Number(text); return text === undefined || !Number.isFinite(v) ? usual : Math.min(high, Math.max(low, v)); };
 const oneOf = (text, known, usual) => known.includes(text) ? text : usual;
@@ -30,7 +32,7 @@ export function settingsOf(state, flow) {
     base: numberIn(state.base, ...LIMITS.base, layer?.rotary?.base ?? 10000),
     norm: oneOf(state.norm, norms, norms[0]),
     norms,
-    heads: layer ? oneOf(state.heads, layer.d_model <= 256 ? ['one', 'all'] : ['one'], 'one') : Number(oneOf(state.heads, ['1', '2', '4'], '1')),
+    heads: layer ? oneOf(state.heads, ['one', 'all'], 'one') : Number(oneOf(state.heads, ['1', '2', '4'], '1')),
     moved: movedOf(state.moved, most),
   };
 }
@@ -78,7 +80,7 @@ function namedSystem(s, flow) {
     reinjected: s.enc === 'reinjected',
   };
 }
-const unpacked = new Map();
+const unpacked = new WeakMap();
 function unpack(layer) {
   if (!unpacked.has(layer)) {
     const { n_heads: h, d_model: d, d_head: r } = layer, all = floats(layer.weights), size = d * r;
@@ -133,16 +135,16 @@ const size = (x, n, d) => { let total = 0; for (let i = 0; i < n; i += 1) { let 
 
 // --- the same in Python ----------------------------------------------------------------------
 
-const py = value => JSON.stringify(value).replace(/[\u007f-\uffff]/g, c => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
 const num = v => Number.isInteger(v) ? `${v}.0` : String(v);
 
-export function pythonOf(s, flow, model, text) {
-  return [...(s.layer ? headPython(s, model, text) : namedPython(s)), ...movedPython(s),
+export function pythonOf(s, model, given) {
+  const lines = [...(s.layer ? headPython(s, model, given) : namedPython(s)), ...movedPython(s),
     `result = ol.simulate(system, ol.SimulateOptions(n_tokens=${s.n}, until=${num(s.until)}, rtol=1e-8), tokens=tokens)`,
     'last = result.trajectory.unit_tokens[-1]',
     'print(result.summary())',
     `print("C", round(result.to_pandas()["mean_cosine"].iloc[-1], 4))`,
-    `print("clusters", count_clusters(${s.norm === 'free' ? 'last / last.norm(dim=1).max()' : 'last / last.norm(dim=1, keepdim=True)'}, 0.05))`, ''].join('\n');
+    `print("clusters", count_clusters(${s.norm === 'free' ? 'last / last.norm(dim=1).max()' : 'last / last.norm(dim=1, keepdim=True)'}, 0.05))`, ''];
+  return s.layer ? withLevels(lines.join('\n'), given) : lines.join('\n');
 }
 function namedPython(s) {
   const d = s.d, lines = ['import torch', 'import orbitlens as ol', 'from orbitlens.flows.outcome import count_clusters'];
@@ -162,16 +164,15 @@ function namedPython(s) {
   if (s.norm === 'sphere') { lines.push('tokens = tokens / tokens.norm(dim=1, keepdim=True)'); }
   return lines;
 }
-function headPython(s, model, text) {
+function headPython(s, model, given) {
   const target = s.heads === 'all' ? `model.layer(${s.layer.layer})` : `model.head(${s.layer.layer}, ${s.head})`, settings = [];
   settings.push(`beta=${num(s.beta)}`, `mask=Mask("${s.mask}")`);
   if (s.v !== 1) { settings.push(`w_o=flow.system.w_o * ${num(s.v)}`, `drift=flow.system.drift * ${num(s.v)}`); }
   if (s.enc === 'none') { settings.push('rotary=None', 'alibi_slopes=None'); }
   else if (s.layer.rotary && s.base !== s.layer.rotary.base) { settings.push(`rotary=replace(flow.system.rotary, base=${num(s.base)})`); }
-  const given = model.reads === 'text' ? py(text) : 'None';
-  return ['from dataclasses import replace', '', 'import orbitlens as ol', ...(s.moved.size ? ['from orbitlens.exploring.head_flows import picture_axes'] : []), 'from orbitlens.flows.flow import build_flow', 'from orbitlens.flows.outcome import count_clusters',
+  return ['from dataclasses import replace', '', 'import orbitlens as ol', ...(s.moved.size ? ['from orbitlens.exploring.head_flows import picture_axes'] : []), 'from orbitlens.exploring.sentence import Prompt, sentence_of', 'from orbitlens.flows.flow import build_flow', 'from orbitlens.flows.outcome import count_clusters',
     'from orbitlens.flows.real_tokens import layer_tokens', 'from orbitlens.flows.system import Geometry, Mask, with_settings', '',
-    `model = ol.load(${py(model.source)})`, `own = layer_tokens(model, ${given}, layer=${s.layer.layer}, n_tokens=64)`,
+    `model = ol.load(${py(model.source)})`, `sentence = sentence_of(model.running, ${givenPython(given)})`, `own = layer_tokens(model, sentence.fed, layer=${s.layer.layer})`,
     `flow = build_flow(${target}, ol.SimulateOptions(geometry=Geometry("${s.norm}")), own)`,
     `system = with_settings(\n    flow.system,\n${settings.map(one => `    ${one},`).join('\n')}\n)`, `tokens = flow.start[:${s.n}]`,
     ...(s.norm === 'sphere' ? ['tokens = tokens / tokens.norm(dim=1, keepdim=True)'] : [])];
