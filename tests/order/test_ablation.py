@@ -6,11 +6,10 @@ import torch
 from orbitlens.errors import AuditError, InputError, UnknownFamilyError
 from orbitlens.families.feed import Kind
 from orbitlens.families.registry import FAMILIES, feed_of
-from orbitlens.order.checks import verify
 from orbitlens.order.permutations import shuffles
 from orbitlens.order.subject import Cell, make_subject, run, run_plain
 from orbitlens.running.images import image_of_patches, patches_of_images
-from symmetry_subjects import BY_NAME, TOWERS, faulty, subject_of, without_positions
+from symmetry_subjects import BY_NAME, TOWERS, faulty, probed, subject_of, without_positions
 from tiny_models import BERT, Case, build, float64
 
 EXACT = 1e-10
@@ -87,13 +86,13 @@ def test_relative_position_terms_are_switched_off_too(generator):
     with float64():
         assert defect(subject, items, Cell.NOPE_FULL, generator) <= EXACT
         assert defect(subject, items, Cell.PE_FULL, generator) > 1e-3
-        assert all(check.passed for check in verify(subject, items, generator=generator))
+        assert all(check.passed for check in probed(subject, items, generator))
 
 
 def test_a_convolution_over_tokens_is_not_ablatable(generator):
     subject, items = deberta(conv_kernel_size=3, conv_act="gelu")
     assert subject.cells == (Cell.PE_FULL,)
-    assert all(check.passed for check in verify(subject, items, generator=generator))
+    assert all(check.passed for check in probed(subject, items, generator))
     assert "convolves neighbouring tokens" in subject.obstacle(Cell.NOPE_FULL)
     with pytest.raises(InputError, match="encoding not ablatable"):
         run(subject, items, Cell.NOPE_FULL)
@@ -113,7 +112,7 @@ def test_every_probe_passes_on_a_sound_model(name, stack, generator):
     if subject.feed.obstacle_mask:
         pytest.skip(f"not ablatable: {subject.feed.obstacle_mask}")
     with float64():
-        checks = verify(subject, items, generator=generator)
+        checks = probed(subject, items, generator)
     assert len(checks) >= 2 + 2 * len(subject.compared) + 1
     assert all(check.passed for check in checks)
     assert next(c for c in checks if c.name.startswith("without encoding")).value <= EXACT
@@ -134,7 +133,7 @@ def test_the_naive_ablation_is_caught(name, generator):
         assert defect(subject, items, Cell.NOPE_CAUSAL, generator) == 0.0  # "no sense of order"
         assert defect(sound, items, Cell.NOPE_CAUSAL, generator) > 1e-3  # which is wrong
         with pytest.raises(AuditError, match="packed sequences"):
-            verify(subject, items, generator=generator)
+            probed(subject, items, generator)
 
 
 def leaky(mask):
@@ -153,14 +152,14 @@ def test_a_model_whose_mask_leaks_by_one_token_is_told_so(generator):
         return {**arguments, "attention_mask": leaky(mask)}
 
     subject, items = faulty("llama", leak)
-    checks = verify(subject, items, generator=generator, stop=False)
+    checks = probed(subject, items, generator, stop=False)
     failed = {check.name for check in checks if not check.passed}
     assert failed == {
         "pe_causal: a changed token moves earlier outputs",
         "nope_causal: a changed token moves earlier outputs",
     }
     with pytest.raises(AuditError, match="The mask leaks: tokens see the future"):
-        verify(subject, items, generator=generator)
+        probed(subject, items, generator)
 
 
 def test_a_mask_that_only_the_audit_would_get_wrong_is_caught(generator):
@@ -171,7 +170,7 @@ def test_a_mask_that_only_the_audit_would_get_wrong_is_caught(generator):
 
     subject, items = faulty("llama", leak)
     with pytest.raises(AuditError, match="do not reproduce a plain call"):
-        verify(subject, items, generator=generator)
+        probed(subject, items, generator)
 
 
 def test_an_encoding_that_is_not_removed_is_caught(generator):
@@ -179,26 +178,26 @@ def test_an_encoding_that_is_not_removed_is_caught(generator):
         return {key: value for key, value in arguments.items() if key != "position_ids"}
 
     subject, items = faulty("gpt2", ignore_ids)
-    checks = verify(subject, items, generator=generator, stop=False)
+    checks = probed(subject, items, generator, stop=False)
     last = checks[-1]
     assert not last.passed
     assert last.value > 0.01
     with pytest.raises(AuditError, match="An encoding was not removed"):
-        verify(subject, items, generator=generator)
+        probed(subject, items, generator)
 
 
 def test_dropout_that_was_left_on_is_noticed(generator):
     subject, items = subject_of("gpt2")
     subject.model.train()
     with pytest.raises(AuditError, match=r"dropout.*model\.eval\(\)"):
-        verify(subject, items, generator=generator)
+        probed(subject, items, generator)
 
 
 def test_weights_that_are_no_numbers_are_said_to_be_that(generator):
     subject, items = subject_of("gpt2")
     subject.model.transformer.wpe.weight.data[3] = float("nan")
     with pytest.raises(AuditError, match="not finite"):
-        verify(subject, items, generator=generator)
+        probed(subject, items, generator)
 
 
 def test_switches_leave_no_trace(generator):
@@ -214,7 +213,7 @@ def test_switches_leave_no_trace(generator):
 def test_a_model_without_positions_passes_as_one(generator):
     subject, items = subject_of("gpt2")
     blind = type(subject)(**{**vars(subject), "model": without_positions(subject.model)})
-    names = [check.name for check in verify(blind, items, generator=generator)]
+    names = [check.name for check in probed(blind, items, generator)]
     assert not any("shifted" in name for name in names)  # nothing there to shift
 
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from orbitlens.order.api import audit
-from orbitlens.order.checks import N_PROBED, STILL, relative, verify
+from orbitlens.order.checks import N_PROBED, STILL, relative
 from orbitlens.order.options import AuditOptions
 from orbitlens.order.subject import Cell, run
-from symmetry_subjects import faulty, subject_of
+from symmetry_subjects import faulty, probed, subject_of
 from tiny_models import float64
 
 
@@ -33,7 +33,7 @@ def moved_by(size, places):
 def reach(size, generator):
     subject, items = with_weak_attention(size)
     with float64():
-        checks = verify(subject, items, generator=generator, stop=False)
+        checks = probed(subject, items, generator, stop=False)
     named = {check.name: check for check in checks}
     return named["pe_causal: other tokens move the prediction"]
 
@@ -67,7 +67,7 @@ def test_float32_noise_of_what_sees_nothing_is_far_below_the_limit(name, generat
 
     subject, items = faulty(name, alone)
     subject.model.float()
-    checks = verify(subject, items, generator=generator, stop=False)
+    checks = probed(subject, items, generator, stop=False)
     named = {check.name: check for check in checks}
     found = named["pe_causal: other tokens move the prediction"]
     assert not found.passed

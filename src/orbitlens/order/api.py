@@ -14,9 +14,9 @@ from orbitlens.order.measuring import Origin, measure_order
 from orbitlens.order.options import AuditOptions
 from orbitlens.order.questions import subject_for
 from orbitlens.running.inputs import inputs_of
-from orbitlens.running.loading import threads_for
 from orbitlens.running.model import load
 from orbitlens.running.samples import samples_of
+from orbitlens.running.workers import threads_for
 
 
 def audit(

@@ -9,20 +9,19 @@ is shared where a mask is causal.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from orbitlens.order.divergence import js_bits, relative_change
+from orbitlens.order.packing import can_pack, n_shared, packs, run_packed
 from orbitlens.order.permutations import Permutations
-from orbitlens.order.prefix import can_share, continued, n_shared, prefix_of
-from orbitlens.order.subject import Cell, Subject, run
+from orbitlens.order.subject import Cell, Output, Subject, run
 
 BATCH_TOKENS = 2048  # tokens of one forward call: small enough for the cache of one core
 GROUP_VALUES = 64_000_000  # logits held at once
-SHARED_PART = 8  # prefixes shorter than 1 / 8 of an input are run again: larger batches are faster
+SHARED_PART = 8  # a beginning shorter than 1 / 8 of an input is not worth sharing
 
 Shuffles = Int[Tensor, "*samples each items"]
 States = tuple[Float[Tensor, "samples items d_model"], ...]
@@ -37,10 +36,10 @@ class Work:
     asked: int = 0  # that were asked for: repeated inputs run once
     tokens: int = 0
 
-    def add(self, batch: Tensor) -> None:
-        """Count one forward call."""
+    def add(self, batch: Tensor, n_sequences: int | None = None) -> None:
+        """Count one forward call; of packed sequences, each end counts."""
         self.forward_calls += 1
-        self.sequences += batch.shape[0]
+        self.sequences += len(batch) if n_sequences is None else n_sequences
         self.tokens += batch.shape[0] * batch.shape[1]
 
 
@@ -64,8 +63,7 @@ class Bench:
     progress: Callable[[int], None] = lambda n: None  # told how many sequences were done
     n_states: int = 0  # inputs whose states are kept when they run as they are
     kept: dict[tuple[Cell, int], Tensor] = field(default_factory=dict)  # predictions on the inputs
-    states: dict[Cell, States] = field(default_factory=dict)  # of each layer, on the first inputs
-    prefixes: list[Any] = field(default_factory=list)  # keys and values of the inputs, if few
+    states: dict[Cell, States] = field(default_factory=dict)  # of each layer, on those
 
     @property
     def n_items(self) -> int:
@@ -81,18 +79,16 @@ class Bench:
         """Return the same with fewer inputs, spread evenly over all."""
         chosen = torch.linspace(0, len(self.items) - 1, n_samples).round().long()
         kept = {key: values[chosen] for key, values in self.kept.items()}
-        return replace(
-            self, items=self.items[chosen], kept=kept, n_states=0, states={}, prefixes=[]
-        )
+        return replace(self, items=self.items[chosen], kept=kept, n_states=0, states={})
 
     def each(self, permutations: Permutations) -> Shuffles:
         """Deal permutations out to the inputs, the same number to each."""
         return permutations.reshape(len(self.items), -1, self.n_items)
 
-    def ran(self, batch: Tensor) -> None:
+    def ran(self, batch: Tensor, n_sequences: int | None = None) -> None:
         """Count one forward call, and tell of it."""
-        self.cost.add(batch)
-        self.progress(len(batch))
+        self.cost.add(batch, n_sequences)
+        self.progress(len(batch) if n_sequences is None else n_sequences)
 
 
 def compare(
@@ -141,26 +137,40 @@ def unpermuted(bench: Bench, cell: Cell, subject: Subject) -> Float[Tensor, "sam
     key = (cell, subject.query)
     if key not in bench.kept:
         bench.cost.asked += len(bench.items)
-        keeps_states = bench.n_states > 0 and subject.query == bench.subject.query
-        run_them = _with_states if keeps_states else _distinct
-        bench.kept[key] = run_them(bench, cell, subject, bench.items)
+        if bench.n_states > 0 and subject.query == bench.subject.query:
+            run_beside(bench, cell, bench.items[:0])
+        else:
+            bench.kept[key] = _distinct(bench, cell, subject, bench.items)
     return bench.kept[key]
 
 
-def _with_states(
-    bench: Bench, cell: Cell, subject: Subject, rows: Tensor
-) -> Float[Tensor, "rows outputs"]:
-    """Return predictions on the inputs; the bench keeps the states of the first of them."""
-    parts, states, left = [], [], bench.n_states
-    for batch in batches(rows):
-        output = run(subject, batch, cell, hidden=left > 0)
-        parts.append(output.prediction)
+def run_beside(bench: Bench, cell: Cell, rows: Tensor) -> Output:
+    """Run the inputs as they are, for all comparisons, and other rows in one batch with the first.
+
+    Returns:
+        Output: of the first input and the other rows; the bench keeps what all inputs give, and
+            the states of as many as it is asked to.
+    """
+    parts, states, left = [], [], max(1, bench.n_states)
+    beside: Output | None = None
+    for batch in batches(bench.items):
+        own = batch if beside is not None else torch.cat([batch, rows])
+        output = run(bench.subject, own, cell, hidden=left > 0)
+        bench.ran(own)
+        beside = beside or _of_rows(output, [0, *range(len(batch), len(own))])
+        parts.append(output.prediction[: len(batch)])
         if left > 0:
-            states.append([layer[:left].clone() for layer in output.hidden])
+            states.append([layer[: min(left, len(batch))].clone() for layer in output.hidden])
             left -= len(batch)
-        bench.ran(batch)
+    bench.kept[cell, bench.subject.query] = torch.cat(parts)
     bench.states[cell] = tuple(torch.cat(layer) for layer in zip(*states, strict=True))
-    return torch.cat(parts)
+    assert beside is not None  # there is at least one input
+    return beside
+
+
+def _of_rows(output: Output, rows: list[int]) -> Output:
+    """Return the predictions and last states of some rows."""
+    return Output(prediction=output.prediction[rows], hidden=(output.hidden[-1][rows],))
 
 
 # --- permuted inputs -------------------------------------------------------------------------
@@ -170,45 +180,32 @@ def _after(
     bench: Bench, cell: Cell, subject: Subject, items: Tensor, rows: Tensor, owners: Tensor
 ) -> Float[Tensor, "rows outputs"]:
     """Return predictions on permuted inputs; what lies before a change is run once if possible."""
-    if not can_share(subject, cell):
+    if not can_pack(subject, cell):
         return _distinct(bench, cell, subject, rows)
     shared = n_shared(rows, items[owners])
     is_long = shared >= max(1, bench.n_items // SHARED_PART)
-    if int(shared[is_long].sum()) <= (0 if bench.prefixes else items.numel()):  # nothing saved
-        return _distinct(bench, cell, subject, rows)
-    found = [_continued(bench, subject, items, rows[is_long], owners[is_long])]
+    found = []
+    if is_long.any():
+        found.append(_packed(bench, subject, rows[is_long], owners[is_long], shared[is_long]))
     if not is_long.all():
         found.append(_distinct(bench, cell, subject, rows[~is_long]))
     order = torch.cat([is_long.nonzero()[:, 0], (~is_long).nonzero()[:, 0]])
     return torch.cat(found)[order.argsort()]
 
 
-def _continued(
-    bench: Bench, subject: Subject, items: Tensor, rows: Tensor, owners: Tensor
+def _packed(
+    bench: Bench, subject: Subject, rows: Tensor, owners: Tensor, shared: Tensor
 ) -> Float[Tensor, "rows outputs"]:
     """Return predictions on permuted inputs, run from the first token that moved on."""
+    named = torch.cat([owners[:, None], shared[:, None], rows], dim=1)
+    named, back = torch.unique(named, dim=0, return_inverse=True)
+    owners, shared, rows = named[:, 0], named[:, 1], named[:, 2:]
+    these = packs(owners, shared, bench.n_items)
     found: dict[int, Tensor] = {}
-    first = 0
-    for batch in batches(items):
-        mine = ((owners >= first) & (owners < first + len(batch))).nonzero()[:, 0]
-        own, first = owners[mine] - first, first + len(batch)
-        shared = n_shared(rows[mine], batch[own])
-        prefix = _prefix(bench, subject, batch)
-        for group, tails, predictions in continued(subject, rows[mine], own, shared, prefix):
-            bench.ran(tails)
-            found |= zip(mine[group].tolist(), predictions, strict=True)
-    return torch.stack([found[k] for k in range(len(rows))])
-
-
-def _prefix(bench: Bench, subject: Subject, items: Tensor) -> Any:  # noqa: ANN401
-    """Return keys and values of inputs as they are; kept if these are all inputs there are."""
-    if bench.prefixes:
-        return bench.prefixes[0]
-    prefix = prefix_of(subject, items)
-    bench.cost.add(items)
-    if len(items) == len(bench.items):
-        bench.prefixes.append(prefix)
-    return prefix
+    for which, tokens, predictions in run_packed(subject, rows, these, n_tokens=BATCH_TOKENS):
+        bench.ran(tokens, len(which))
+        found |= zip(which, predictions, strict=True)
+    return torch.stack([found[k] for k in back.tolist()])
 
 
 def _distinct(

@@ -108,10 +108,11 @@ def measure_order(
     chosen = options or AuditOptions()
     _check_items(subject, items, chosen)
     started = time.perf_counter()
-    checks = verify(subject, items, generator=torch.Generator().manual_seed(chosen.seed))
-    generator = torch.Generator().manual_seed(chosen.seed)  # whatever the probes draw
+    generator = torch.Generator().manual_seed(chosen.seed)
     effort = effort_for(chosen, subject, len(items))
     bench = _bench(subject, items, generator, effort, progress)
+    probing = torch.Generator().manual_seed(chosen.seed)  # numbers do not depend on what it draws
+    checks = verify(bench, generator=probing)
     values = _values(bench, effort.each)
     result = _assemble(bench, chosen, effort, values, origin or Origin())
     cost = AuditCost(

@@ -23,6 +23,7 @@ from orbitlens.errors import InputError
 from orbitlens.families.feed import Encoding, Feed, Kind
 from orbitlens.families.registry import feed_of
 from orbitlens.order.asked import IN_STATES, Asked, AuditQuestion, is_score, usual_question
+from orbitlens.running.devices import input_device
 from orbitlens.running.images import image_of_patches
 from orbitlens.running.switches import (
     constant_bias,
@@ -136,7 +137,7 @@ def make_subject(
         InputError: the model is not on the CPU.
     """
     feed = feed_of(model.config, stack=stack)
-    device = next(model.parameters()).device
+    device = input_device(model)
     if device.type != "cpu":
         raise InputError(f"the model is on {device}; audits run on the CPU: model.cpu().")
     chosen = question or AuditQuestion()

@@ -72,12 +72,12 @@ def _cutting(heads_by_call: list[tuple[int, ...]], n_heads: int) -> Hook:
     turn = itertools.cycle(heads_by_call)
 
     def hook(module: object, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return (zeroed_heads(args[0], next(turn), n_heads), *args[1:])
+        return (_zeroed(args[0], next(turn), n_heads), *args[1:])
 
     return hook
 
 
-def zeroed_heads(
+def _zeroed(
     mixed: Float[Tensor, "*batch heads_width"], heads: Sequence[int], n_heads: int
 ) -> Float[Tensor, "*batch heads_width"]:
     """Return heads that lie side by side, with some of them set to zero."""

@@ -2,11 +2,13 @@
 
 import re
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orbitlens.checkpoint.hub import hub_place
 from orbitlens.checkpoint.opened import Checkpoint
 from orbitlens.errors import printable
 from orbitlens.families.architecture import Position
@@ -56,6 +58,7 @@ class Cost:
     seconds: float
     bytes_read: int
     peak_rss_bytes: int | None  # of the whole process; None where the system does not say
+    bytes_total: int | None = None  # of all weights; None where more than weights was read
 
 
 def display_name(checkpoint: Checkpoint) -> str:
@@ -73,7 +76,12 @@ def name_of(path: str, config: Mapping[str, Any]) -> str:
     ('gpt2-tuned', 'llama-1b')
     >>> name_of("runs/tuned/model", {"_name_or_path": "openai/gpt2"})
     'gpt2'
+    >>> name_of("hf://owner/llama-1b@main", {})
+    'llama-1b'
     """
+    hub = hub_place(path) if path.startswith("hf://") else None
+    if hub is not None:
+        return Path(hub.file).stem if hub.file else hub.repo.rpartition("/")[2]
     place = Path(path).absolute()
     own = place.stem if place.suffix == ".gguf" else place.name
     if _says_something(own):
@@ -124,6 +132,17 @@ def model_info(checkpoint: Checkpoint) -> ModelInfo:
         parameters=checkpoint.n_parameters,
         sha256=dict(checkpoint.source.header_sha256),
         stacks=stacks,
+    )
+
+
+def reading_cost(checkpoint: Checkpoint, *, started: float, n_bytes: int) -> Cost:
+    """Return what reading weights took: `n_bytes` of the files, or all that came from afar."""
+    remote = checkpoint.remote
+    return Cost(
+        seconds=time.perf_counter() - started,
+        bytes_read=n_bytes if remote is None else remote.n_fetched,
+        peak_rss_bytes=peak_rss_bytes(),
+        bytes_total=checkpoint.n_bytes,
     )
 
 

@@ -6,24 +6,30 @@ weights. Files are untrusted: transformers is not given a folder that links out 
 that name code or other files, or a config whose model is out of proportion to the weights stored.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from orbitlens.checkpoint.bounds import WEIGHT_SUFFIXES, check_folder
 from orbitlens.checkpoint.load import read_config
 from orbitlens.errors import CheckpointError, MissingPackageError, OrbitlensError
 from orbitlens.families.registry import FAMILIES
-from orbitlens.running.workers import torch_threads
 
-SMALL_MODEL = 5_000_000  # parameters
 Task = Literal["declared", "base", "causal-lm"]
 # Settings by which a config or a tokenizer could have transformers run code, or read other files.
 NAMES_CODE = ("auto_map", "custom_pipelines", "transformers_weights")
 WEIGHTS_A_BYTE = 8  # of a running model; the smallest types that are stored have one bit and more
+FILLS = {  # with random numbers, in place
+    torch.Tensor.normal_,
+    torch.Tensor.uniform_,
+    torch.nn.init.kaiming_uniform_,
+    torch.nn.init.normal_,
+    torch.nn.init.uniform_,
+}
 FREE_WEIGHTS = 64_000_000  # allowed beside: tables that are computed, heads that start untrained
 
 
@@ -60,7 +66,8 @@ def build_module(
         options["gguf_file"] = source.name
     config = _config(source)
     _check_proportion(builder, config, source)
-    with quiet_transformers(), _foreign(f"{source}: transformers cannot build it"):
+    what = f"{source}: transformers cannot build it"
+    with quiet_transformers(), _foreign(what), WithoutValues():
         module = builder.from_pretrained(folder, config=config, **options).eval()
     _check_runs(module, source)
     _state_vocabulary(module)
@@ -90,10 +97,29 @@ def _config(source: Path) -> Any:  # noqa: ANN401 - a config of transformers
     return config
 
 
+class WithoutValues(TorchFunctionMode):
+    """Leaves tensors that have no values unfilled: torch would load its compiler to fill them."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,  # noqa: ANN401 - as torch has it
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401
+        """Return a tensor on the device "meta" as it is; do all else."""
+        named = kwargs or {}
+        if func in FILLS:
+            tensor = args[0] if args else named["tensor"]
+            if tensor.is_meta:
+                return tensor
+        return func(*args, **named)
+
+
 def _check_proportion(builder: Any, config: Any, source: Path) -> None:  # noqa: ANN401
     """Refuse a config whose model is much larger than the weights that are stored."""
     with quiet_transformers(), _foreign(f"{source}: transformers cannot build it"):
-        with torch.device("meta"):  # nothing is allocated
+        with torch.device("meta"), WithoutValues():  # nothing is allocated
             outline = _made(builder, config)
         tensors = [*outline.parameters(), *outline.buffers()]
         size = sum(tensor.numel() for tensor in tensors)
@@ -232,13 +258,6 @@ def eager_attention(module: Any) -> Iterator[None]:  # noqa: ANN401 - a model of
         yield
     finally:
         module.set_attn_implementation(before)
-
-
-@contextmanager
-def threads_for(n_parameters: int) -> Iterator[None]:
-    """Run a small model on one thread: several wait for each other longer than they help."""
-    with torch_threads(1 if n_parameters < SMALL_MODEL else torch.get_num_threads()):
-        yield
 
 
 def first_line(error: Exception) -> str:

@@ -86,7 +86,9 @@ class Model:
         refusal = why_not_runnable(self.checkpoint) if self.is_gguf else None
         if refusal is not None:
             raise CheckpointError(f"{self.checkpoint.path}: {refusal}")
-        return build_module(self.checkpoint.path, dtype=self.dtype, allow_pickle=self.allow_pickle)
+        return build_module(
+            self.checkpoint.local_path, dtype=self.dtype, allow_pickle=self.allow_pickle
+        )
 
     @cached_property
     def tokenizer(self) -> Any | None:  # noqa: ANN401 - a tokenizer of transformers
@@ -97,7 +99,7 @@ class Model:
             return self._given_tokenizer
         if not has_tokenizer(self.checkpoint):
             return None
-        return load_tokenizer(self.checkpoint.path)
+        return load_tokenizer(self.checkpoint.local_path)
 
     @property
     def main_input(self) -> str:
@@ -182,7 +184,7 @@ class Model:
         if self.is_live or self.is_gguf:
             module = drawn_anew(type(self.module), _copied(self.module.config), seed=seed)
         else:
-            module = fresh_module(self.checkpoint.path, seed=seed)
+            module = fresh_module(self.checkpoint.local_path, seed=seed)
         return Model(checkpoint_of_module(module), module=module, tokenizer=self.tokenizer)
 
     def explore(self, text: str | None = None) -> Any:  # noqa: ANN401 - an `Explorer`, of a layer above
@@ -224,9 +226,11 @@ def load(
     """Open a model; headers only, the rest when it is needed.
 
     Args:
-        model: a folder in Hugging Face layout, a `.gguf` file, a name of the zoo or the hub, or a
-            live module of transformers, whose weights are read in place, also with LoRA adapters
-            of PEFT or inside a model of nnsight. A `Model` is returned as it is.
+        model: a folder in Hugging Face layout, a `.gguf` file, a name of the zoo or the hub
+            (`owner/model@revision`, `hf://owner/model/file.gguf`; read there by ranges, and fetched
+            whole only to be run), or a live module of transformers, whose weights are read in
+            place, also with LoRA adapters of PEFT or inside a model of nnsight. A `Model` is
+            returned as it is.
         tokenizer: for live modules, or in place of the one beside the weights.
         dtype: in which files are run; a live module keeps its own.
         allow_pickle: read `.bin` files, as plain tensors, where there is nothing better.

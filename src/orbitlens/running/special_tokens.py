@@ -39,8 +39,8 @@ def special_tokens_of(model: Model) -> SpecialTokens:
     in_config = {role: getattr(config, f"{role}_token_id", None) for role in ROLES}
     known = {role: value for role, value in in_config.items() if isinstance(value, int)}
     named, mask = _of_tokenizer(model.tokenizer)
-    if model.tokenizer is None and not model.is_live and Path(model.checkpoint.path).is_dir():
-        named, mask = _of_folder(Path(model.checkpoint.path))
+    if model.tokenizer is None and not model.is_live and Path(model.checkpoint.local_path).is_dir():
+        named, mask = _of_folder(Path(model.checkpoint.local_path))
     ids = range(vocabulary_size(config))
     chosen = mask if mask is not None else known.get("mask")
     return SpecialTokens(

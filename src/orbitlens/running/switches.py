@@ -4,7 +4,7 @@ Enters: a model. Leaves: context managers that put a mask or a bias in front of 
 open a mask kept as a buffer, or give all patches one position; on leaving, all is as before.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -81,6 +81,21 @@ def one_position(model: nn.Module, position: int) -> Iterator[None]:
         return output
 
     handle = base.register_forward_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def some_states(model: Any, places: Sequence[tuple[int, int]]) -> Iterator[None]:  # noqa: ANN401
+    """Hand a prediction head some last states alone, each (row, position) as its own input."""
+    rows, positions = torch.tensor(places).T
+
+    def hook(module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return (args[0][rows, positions][:, None], *args[1:])
+
+    handle = model.get_output_embeddings().register_forward_pre_hook(hook)
     try:
         yield
     finally:

@@ -17,12 +17,28 @@ from threadpoolctl import ThreadpoolController
 
 from orbitlens.errors import InputError, MissingPackageError
 
+SMALL_MODEL = 5_000_000  # parameters up to which a model runs on one thread
+
 
 def local_workers(n_workers: int | None = None) -> ProcessPoolExecutor:
     """Return processes of this machine, one for each core if not said otherwise."""
     return ProcessPoolExecutor(
         n_workers or os.cpu_count(), mp_context=get_context("spawn"), initializer=_settle_in
     )
+
+
+@contextmanager
+def threads_for(n_parameters: int) -> Iterator[None]:
+    """Run a small model on one thread, a large one on all; the threads are put back afterwards.
+
+    Products of a small model take microseconds: several threads wait for each other longer than
+    they help, and on a busy machine for a thread that has no core.
+    """
+    if n_parameters >= SMALL_MODEL:
+        yield
+        return
+    with torch_threads(1), numpy_threads(1):
+        yield
 
 
 @contextmanager
