@@ -84,7 +84,7 @@ def gathering_figure() -> Figure:
     panels = [
         Panel(
             layers=[_group(k, *group) for k, group in enumerate(within("cosine", definite=chosen))],
-            title="all settings" if chosen else "without definite-*",
+            title="all settings" if chosen else "without held signs",
             x_label="C behind the last layer",
             y_label="held-out loss",
         )
