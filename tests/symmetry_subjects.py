@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import torch
 
+from orbitlens.order.checks import verify
+from orbitlens.order.comparing import Bench
 from orbitlens.order.subject import make_subject
 from orbitlens.running.images import patches_of_images
 from tiny_models import CASES, N_TOKENS, build, inputs_for
@@ -36,6 +38,12 @@ def subject_of(name, stack=None, *, n_layers=None, n_samples=3, window=64):
     elif stack == "decoder":
         companion = {"input_ids": given["input_ids"]}
     return make_subject(model, stack=stack, companion=companion), items
+
+
+def probed(subject, items, generator, **options):
+    """Return the self-checks of an audit of these inputs."""
+    bench = Bench(subject=subject, items=items, generator=generator)
+    return verify(bench, generator=generator, **options)
 
 
 LAYER_KEYS = ("n_layer", "num_layers", "n_layers", "num_hidden_layers", "num_decoder_layers")

@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from orbitlens.scanning.api import scan
     from orbitlens.scanning.options import ScanOptions
     from orbitlens.scanning.scan_result import Scan
+    from orbitlens.surveying.api import atlas
+    from orbitlens.surveying.atlas_result import Atlas
+    from orbitlens.surveying.options import AtlasOptions
     from orbitlens.tracing.api import trace
     from orbitlens.tracing.options import TraceOptions
     from orbitlens.tracing.trace_result import Trace
@@ -60,6 +63,8 @@ __version__ = "0.1.0"
 # load, and `orbitlens --help` must not wait for it.
 _HOMES = {
     "ArchitectureForecast": "forecasting.forecast_result",
+    "Atlas": "surveying.atlas_result",
+    "AtlasOptions": "surveying.options",
     "Audit": "order.audit_result",
     "AuditError": "errors",
     "AuditOptions": "order.options",
@@ -91,6 +96,7 @@ _HOMES = {
     "WatchedRun": "watching.watched_run",
     "assert_equivariant": "order.defect",
     "assert_invariant": "order.defect",
+    "atlas": "surveying.api",
     "audit": "order.api",
     "cut": "cutting.api",
     "explain": "explaining.api",
@@ -107,6 +113,8 @@ _HOMES = {
 
 __all__ = [
     "ArchitectureForecast",
+    "Atlas",
+    "AtlasOptions",
     "Audit",
     "AuditError",
     "AuditOptions",
@@ -138,6 +146,7 @@ __all__ = [
     "WatchedRun",
     "assert_equivariant",
     "assert_invariant",
+    "atlas",
     "audit",
     "cut",
     "explain",

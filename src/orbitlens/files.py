@@ -82,7 +82,15 @@ def read_json(file: Path, largest: int, *, most_containers: int | None = None) -
         OSError: it is larger, is something else, or cannot be read.
         ValueError: it is not JSON, or holds more than it may.
     """
-    data = read_bounded(file, largest)
+    return json_of(read_bounded(file, largest), most_containers=most_containers)
+
+
+def json_of(data: bytes, *, most_containers: int | None = None) -> Any:  # noqa: ANN401
+    """Return the JSON data that bytes stand for, of so many objects and lists at most.
+
+    Raises:
+        ValueError: it is not JSON, or holds more than it may.
+    """
     if most_containers is not None and data.count(b"{") + data.count(b"[") > most_containers:
         raise ValueError(f"it holds more than {most_containers} objects and lists")
     try:

@@ -84,7 +84,7 @@ def test_the_help_lists_every_command_in_the_order_a_newcomer_needs_and_cuts_non
     lines = outcome.out.partition("Commands:\n")[2].splitlines()
     listed = [line.split()[0] for line in lines]
     assert sorted(listed) == COMMANDS
-    verbs = ["demo", "scan", "trace", "audit", "positions", "explain", "report", "explore"]
+    verbs = ["demo", "scan", "trace", "audit", "positions", "explain", "report", "atlas", "explore"]
     assert listed[: len(verbs)] == verbs
     assert all(line.endswith(".") and not line.endswith("...") for line in lines)
     assert max(map(len, lines)) <= 80

@@ -20,7 +20,7 @@ def page_file(tmp_path_factory):
     for step in range(5):
         if step == 2:
             with torch.no_grad():
-                module.transformer.h[1].attn.c_attn.weight[:, :24] *= 1000.0
+                module.transformer.h[1].attn.c_attn.weight[:, :24] *= 1e6
         watch(module, step, torch.arange(24).reshape(2, 12), 4.0 - step / 10)
     file = folder / "page.html"
     file.write_text(page_of_run(watched(folder)), encoding="utf-8")

@@ -19,7 +19,7 @@ from orbitlens.order.audit_result import Audit
 from orbitlens.results.codec import dumps
 from orbitlens.scanning.scan_result import Scan
 from orbitlens.tracing.mechanism_result import Mechanisms
-from orbitlens.tracing.trace_result import Trace
+from orbitlens.tracing.trace_result import DirectionTrace, Trace
 from orbitlens.trajectory import Event, Status, Trajectory
 
 KINDS = (Scan, Trace, Mechanisms, Audit, Explanation, Trajectory)
@@ -138,7 +138,17 @@ def test_other_values_are_read_exactly_or_refused(kind, results, data):
         assert "is damaged" in str(error) and str(path[0]) in str(error)
         return
     kept = {k: v for k, v in again.to_json().items() if k not in kind.DERIVED}
-    assert json.loads(dumps(kept)) == json.loads(dumps(other))
+    assert read_from(json.loads(dumps(kept))) == read_from(json.loads(dumps(other)))
+
+
+def read_from(data):
+    """Return the data without what is computed anew when directions are read."""
+    if isinstance(data, list):
+        return [read_from(value) for value in data]
+    if not isinstance(data, dict):
+        return data
+    computed = DirectionTrace.DERIVED if "points" in data and "attributed" in data else ()
+    return {key: read_from(value) for key, value in data.items() if key not in computed}
 
 
 @pytest.mark.parametrize("kind", KINDS)

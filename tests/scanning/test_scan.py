@@ -86,7 +86,7 @@ def test_the_json_has_every_field_that_was_promised(tiny, name):
     header = {"orbitlens", "kind", "format"}
     assert set(found) == header | {"model", "text", "layers", "cost", "flags"}
     assert set(found["model"]) >= MODEL
-    assert set(found["cost"]) == {"seconds", "bytes_read", "peak_rss_bytes"}
+    assert set(found["cost"]) == {"seconds", "bytes_read", "peak_rss_bytes", "bytes_total"}
     for layer in found["layers"]:
         assert set(layer) >= LAYER
         for head in layer["heads"]:

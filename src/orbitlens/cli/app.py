@@ -13,7 +13,9 @@ from typing import Annotated
 import typer
 
 from orbitlens.cli import (
+    atlas,
     audit,
+    cache,
     cut,
     demo,
     explain,
@@ -30,6 +32,7 @@ from orbitlens.cli import (
     watch,
     zoo,
 )
+from orbitlens.cli.lean_imports import import_leanly
 from orbitlens.errors import OrbitlensError
 
 app = typer.Typer(
@@ -54,6 +57,7 @@ _COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "positions": (positions.command, "Whether a model is rotated as it was trained; repair it."),
     "explain": (explain.command, "Which tokens a prediction of an encoder is due to."),
     "report": (report.command, "All of this about one or more models, as one HTML page."),
+    "atlas": (atlas.command, "Many models side by side: one table, one page."),
     "explore": (explore.command, "Drag tokens, cut parts, reorder a sentence: a page to play on."),
     "simulate": (flow.simulate, "The flow of tokens under attention, beside what theory says."),
     "phase": (flow.phase, "A map of regimes over two parameters of the flow."),
@@ -63,6 +67,7 @@ _COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "sweep": (lab.sweep, "Train many models that differ in settings, and compare them."),
     "watch": (watch.command, "How near a training run is to freezing or collapsing, and where."),
     "verify": (verify.command, "Try to break every certificate; print a ledger."),
+    "cache": (cache.command, "Where results are kept for a second call; remove them."),
     "families": (families.command, "The families of models that can be read."),
 }
 for _name, (_command, _line) in _COMMANDS.items():
@@ -87,6 +92,8 @@ def main() -> None:
     """Run the command line; the entry point of the `orbitlens` script."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a stream that lacks a character still gets all
+    import_leanly()
+    _wait_without_spinning()
     try:
         app(prog_name="orbitlens")
     except OrbitlensError as error:
@@ -100,6 +107,16 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
+
+
+def _wait_without_spinning() -> None:
+    """Have threads sleep while they wait for each other; torch is not loaded yet.
+
+    Otherwise they use up processor time for milliseconds after each product, on a busy machine
+    that of others. What the environment says already stays.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # spins 2^4 cycles, not 2^26
 
 
 if __name__ == "__main__":

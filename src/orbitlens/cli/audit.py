@@ -13,6 +13,7 @@ from orbitlens.cli.inputs import (
     chosen_inputs,
     mean_std,
 )
+from orbitlens.cli.kept_results import NoCacheOption, remembered
 from orbitlens.cli.output import JsonOption, progress_bar, show
 
 
@@ -35,10 +36,12 @@ def command(
     ] = None,
     json_file: JsonOption = None,
     allow_pickle: PickleOption = False,
+    no_cache: NoCacheOption = False,
 ) -> None:
     """Ask if predictions depend on the order of tokens, how much, and through what."""
     given = chosen_inputs(text=text, images=images, tokens=tokens)
     from orbitlens.order.api import audit
+    from orbitlens.order.audit_result import Audit
     from orbitlens.order.options import AuditOptions
     from orbitlens.running.model import load
     from orbitlens.terminal.audit import audit_view
@@ -52,6 +55,11 @@ def command(
         normalise=mean_std(normalise),
     )
     opened = load(model, allow_pickle=allow_pickle)
-    with progress_bar("auditing") as report:
-        result = audit(opened, given, options=options, progress=report)
+
+    def make() -> Audit:
+        with progress_bar(f"auditing {opened.name}") as report:
+            return audit(opened, given, options=options, progress=report)
+
+    asked = {"given": given, "options": options}
+    result = remembered(Audit, make, models=[opened], asked=asked, no_cache=no_cache)
     show(result, audit_view, json_file=json_file)

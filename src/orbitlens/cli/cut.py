@@ -14,6 +14,7 @@ from orbitlens.cli.inputs import (
     chosen_inputs,
     mean_std,
 )
+from orbitlens.cli.kept_results import NoCacheOption, remembered
 from orbitlens.cli.output import JsonOption, progress_bar, replace_file, show
 
 
@@ -46,6 +47,7 @@ def command(
     normalise: NormaliseOption = "0.5,0.5",
     json_file: JsonOption = None,
     allow_pickle: PickleOption = False,
+    no_cache: NoCacheOption = False,
 ) -> None:
     """Measure a model without each of its layers, attention blocks, MLPs and heads.
 
@@ -54,6 +56,7 @@ def command(
     """
     given = chosen_inputs(text=text, images=images, tokens=tokens)
     from orbitlens.cutting.api import cut
+    from orbitlens.cutting.cut_result import Cut
     from orbitlens.cutting.options import CutOptions, part_kinds
     from orbitlens.running.model import load
     from orbitlens.terminal.cut import cut_view
@@ -66,8 +69,14 @@ def command(
         normalise=mean_std(normalise),
     )
     opened = load(model, allow_pickle=allow_pickle)
-    with progress_bar("running without parts") as report:
-        result = cut(opened, given, keep=keep, write_to=write, options=options, progress=report)
+
+    def make() -> Cut:
+        with progress_bar(f"running {opened.name} without parts") as report:
+            return cut(opened, given, keep=keep, write_to=write, options=options, progress=report)
+
+    asked = {"given": given, "keep": keep, "options": options}
+    anew = no_cache or write is not None
+    result = remembered(Cut, make, models=[opened], asked=asked, no_cache=anew)
     written = []
     if mergekit is not None:
         replace_file(mergekit, result.mergekit())

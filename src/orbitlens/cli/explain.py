@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from orbitlens.cli.inputs import PickleOption, TokensOption, token_ids
-from orbitlens.cli.output import JsonOption, show
+from orbitlens.cli.kept_results import NoCacheOption, remembered
+from orbitlens.cli.output import JsonOption, progress_bar, show
 from orbitlens.errors import InputError
 
 
@@ -24,15 +25,23 @@ def command(
     ] = 0.01,
     json_file: JsonOption = None,
     allow_pickle: PickleOption = False,
+    no_cache: NoCacheOption = False,
 ) -> None:
     """Name a few tokens whose masking changes an encoder's prediction."""
     if (text is None) == (tokens is None):
         raise InputError("give a text, or token ids with --tokens.")
     given = text if tokens is None else token_ids(tokens)
     from orbitlens.explaining.api import explain
+    from orbitlens.explaining.explanation import Explanation
     from orbitlens.running.model import load
     from orbitlens.terminal.explain import explain_view
 
     opened = load(model, allow_pickle=allow_pickle)
-    result = explain(opened, given, target=target, alpha=alpha)
+
+    def make() -> Explanation:
+        with progress_bar(f"explaining {opened.name}"):
+            return explain(opened, given, target=target, alpha=alpha)
+
+    asked = {"given": given, "target": target, "alpha": alpha}
+    result = remembered(Explanation, make, models=[opened], asked=asked, no_cache=no_cache)
     show(result, explain_view, json_file=json_file)

@@ -12,7 +12,9 @@ from orbitlens.cli.output import (
     is_number,
     progress_bar,
     show,
+    stderr,
     stdout,
+    swept_values,
     write_json,
 )
 from orbitlens.errors import InputError
@@ -156,12 +158,26 @@ def _run_simulation(
 
         film_kind(plot)
     target, tokens = (system, None) if head is None else _target(head, text, options.n_tokens)
+    _say_cost(target, options, tokens)
     with progress_bar("simulating"):
         result = run(target, options, tokens=tokens, name=head and Path(head).name)
     if plot is not None:
         _write_film(result, target, tokens, plot)
     written = [] if plot is None else [f"plot written to {plot}"]
     show(result, simulation_view, json_file=json_file, written=written)
+
+
+def _say_cost(target: object, options: "SimulateOptions", tokens: "LayerTokens | None") -> None:
+    """Say what a long run will take, before it begins."""
+    from orbitlens.flows.cost import SAMPLE, expected_cost
+    from orbitlens.flows.flow import build_flow
+
+    if options.n_tokens <= SAMPLE:  # an evaluation takes milliseconds, as long as timing it
+        return
+    flow = build_flow(target, options, tokens)
+    cost = expected_cost(flow.system, len(flow.start))
+    if cost.is_worth_saying:
+        stderr().print(f"{len(flow.start)} tokens: {cost.words()}")
 
 
 def _write_film(
@@ -299,20 +315,7 @@ def phase(
 
 
 def _axis(text: str, option: str) -> Any:  # noqa: ANN401 - an Axis, imported late
-    """Read "beta=0.5:8:5" as five values from 0.5 to 8, "beta=1,2,4" as these three."""
     from orbitlens.flows.phase import Axis
 
-    name, _, values = text.partition("=")
-    try:
-        if values.count(":") == 2:
-            first, last, count = values.split(":")
-            n = int(count)
-            step = (float(last) - float(first)) / max(n - 1, 1)
-            numbers = tuple(float(first) + step * k for k in range(n))
-        else:
-            numbers = tuple(float(value) for value in values.split(","))
-    except ValueError as error:
-        raise InputError(
-            f"{option} {text!r}: expected NAME=FROM:TO:N or NAME=A,B,C, such as beta=0.5:8:9."
-        ) from error
-    return Axis(name=name.strip().replace("-", "_"), values=numbers)
+    name, values = swept_values(text, option, example="beta=0.5:8:9")
+    return Axis(name=name, values=values)

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from orbitlens.cli.output import is_number
 from orbitlens.errors import InputError
 
 TextOption = Annotated[
@@ -26,6 +27,15 @@ NormaliseOption = Annotated[
 PickleOption = Annotated[
     bool, typer.Option("--allow-pickle", help="Read .bin files, as plain tensors.")
 ]
+ModelArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A model's folder, a .gguf file, or a name; of the hub (owner/model@revision), only "
+        "what is needed is fetched.",
+    ),
+]
+LayersOption = Annotated[str | None, typer.Option(metavar="0-3,7", help="Only these layers.")]
 
 
 def chosen_inputs(*, text: Path | None, images: Path | None, tokens: str | None) -> Any:  # noqa: ANN401
@@ -46,6 +56,26 @@ def chosen_inputs(*, text: Path | None, images: Path | None, tokens: str | None)
 
         return ImageFile(images)
     return text if tokens is None else token_ids(tokens)
+
+
+def layer_numbers(text: str | None) -> list[int] | None:
+    """Read "0-3,7" as layers 0, 1, 2, 3 and 7.
+
+    Raises:
+        InputError: it is something else.
+    """
+    if text is None:
+        return None
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if not is_number(first) or (dash and not is_number(last)):
+            raise InputError(f"--layers {text!r}: expected numbers and ranges, such as 0-3,7.")
+        upper = int(last) if dash else int(first)
+        if upper < int(first):
+            raise InputError(f"--layers {text!r}: {part.strip()!r} is not a range of layers.")
+        numbers += range(int(first), upper + 1)
+    return numbers
 
 
 def token_ids(text: str) -> tuple[tuple[int, ...], ...]:

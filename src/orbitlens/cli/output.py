@@ -6,7 +6,7 @@ Nothing heavy is imported before it is needed: `orbitlens --help` passes through
 import os
 import re
 import sys
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -117,13 +117,20 @@ def _console(*, width: int | None = None, stderr: bool = False) -> "Console":
     return SafeConsole(width=width, stderr=stderr, highlight=False)
 
 
+LONG = 2.0  # seconds after which a log says what goes on
+
+
 @contextmanager
 def progress_bar(what: str) -> "Iterator[Callable[[int, int | None], None]]":
-    """Show a bar on stderr while work goes on; nothing at all where stderr is not a terminal."""
+    """Show a bar on stderr while work goes on; where it is no terminal, a line if that is long."""
     from rich.progress import Progress
 
     console = stderr()
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+    if not console.is_terminal:
+        with stage_line(what):
+            yield lambda done, total: None
+        return
+    with Progress(console=console, transient=True) as bar:
         task = bar.add_task(what, total=None)
 
         def report(done: int, total: int | None) -> None:
@@ -132,9 +139,65 @@ def progress_bar(what: str) -> "Iterator[Callable[[int, int | None], None]]":
         yield report
 
 
+@contextmanager
+def stage_line(what: str) -> "Iterator[None]":
+    """Write one line to stderr if the stage inside takes long: a log is neither silent nor full."""
+    from threading import Timer
+
+    timer = Timer(LONG, lambda: print(f"{printable(what)} ...", file=sys.stderr, flush=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+class StageLines:
+    """One line on stderr for each stage that takes long, as a log wants it."""
+
+    def __init__(self) -> None:
+        """Begin before the first stage."""
+        self._open: AbstractContextManager[None] | None = None
+
+    def __call__(self, what: str) -> None:
+        """End the stage before, and begin one."""
+        self.end()
+        self._open = stage_line(what)
+        self._open.__enter__()
+
+    def end(self) -> None:
+        """End the last stage."""
+        if self._open is not None:
+            self._open.__exit__(None, None, None)
+            self._open = None
+
+
 def is_number(text: str) -> bool:
     """Say whether `text` is a whole number of a size that layers and heads have."""
     return re.fullmatch("[0-9]{1,5}", text.strip()) is not None
+
+
+def swept_values(text: str, option: str, *, example: str) -> tuple[str, tuple[float, ...]]:
+    """Read "beta=0.5:8:5" as five values from 0.5 to 8, "beta=1,2,4" as these three.
+
+    Raises:
+        InputError: it is neither.
+    """
+    name, _, values = text.partition("=")
+    try:
+        if values.count(":") == 2:
+            first, last, count = values.split(":")
+            n = int(count)
+            step = (float(last) - float(first)) / max(n - 1, 1)
+            numbers = tuple(float(first) + step * k for k in range(n))
+        else:
+            numbers = tuple(float(value) for value in values.split(","))
+    except ValueError as error:
+        raise InputError(
+            f"{option} {text!r}: expected NAME=FROM:TO:N or NAME=A,B,C, such as {example}."
+        ) from error
+    return name.strip().replace("-", "_"), numbers
 
 
 def silence_transformers() -> None:

@@ -5,16 +5,24 @@ from typing import Annotated
 
 import typer
 
-from orbitlens.cli.inputs import PickleOption, TextOption, TokensOption, chosen_inputs
+from orbitlens.cli.inputs import (
+    LayersOption,
+    ModelArgument,
+    PickleOption,
+    TextOption,
+    TokensOption,
+    chosen_inputs,
+    layer_numbers,
+)
+from orbitlens.cli.kept_results import NoCacheOption, remembered
 from orbitlens.cli.output import JsonOption, progress_bar, show
 
 
 def command(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A model's folder, a .gguf file, or a name.")
-    ],
+    model: ModelArgument,
     text: TextOption = None,
     tokens: TokensOption = None,
+    layers: LayersOption = None,
     repair: Annotated[
         Path | None,
         typer.Option(
@@ -39,6 +47,7 @@ def command(
     ] = None,
     json_file: JsonOption = None,
     allow_pickle: PickleOption = False,
+    no_cache: NoCacheOption = False,
 ) -> None:
     """Say from the weights how a model's queries and keys were rotated in training.
 
@@ -50,15 +59,22 @@ def command(
     given = chosen_inputs(text=text, images=None, tokens=tokens)
     from orbitlens.encodings.api import positions
     from orbitlens.encodings.options import PositionsOptions, ReachOptions
+    from orbitlens.encodings.positions_result import Positions
     from orbitlens.running.model import load
     from orbitlens.terminal.positions import positions_view
 
     opened = load(model, allow_pickle=allow_pickle)
     options = PositionsOptions(
+        layers=layer_numbers(layers),
         shuffles=shuffles,
         max_tokens=max_tokens,
         reach=ReachOptions(trained=context) if reach else None,
     )
-    with progress_bar("reading layers") as report:
-        result = positions(opened, given, repair_to=repair, options=options, progress=report)
+
+    def make() -> Positions:
+        with progress_bar(f"reading layers of {opened.name}") as report:
+            return positions(opened, given, repair_to=repair, options=options, progress=report)
+
+    asked, anew = {"given": given, "options": options}, no_cache or repair is not None
+    result = remembered(Positions, make, models=[opened], asked=asked, no_cache=anew)
     show(result, positions_view, json_file=json_file)

@@ -1,13 +1,22 @@
 """The command `orbitlens report`: everything about one or more models in one HTML file."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from orbitlens.cli.inputs import NormaliseOption, PickleOption, TokensOption, mean_std, token_ids
-from orbitlens.cli.output import JsonOption, replace_file, stderr, stdout, write_json
+from orbitlens.cli.kept_results import NoCacheOption, remembered
+from orbitlens.cli.output import (
+    JsonOption,
+    StageLines,
+    replace_file,
+    stderr,
+    stdout,
+    write_json,
+)
 from orbitlens.errors import InputError
 
 if TYPE_CHECKING:
@@ -15,6 +24,11 @@ if TYPE_CHECKING:
 
     from orbitlens.reporting.options import ReportOptions
     from orbitlens.reporting.report import Report
+    from orbitlens.running.model import Model
+
+OPERATIONS = 1e10  # a second: what a core of a laptop does of products like these
+LONG_RUN = 60.0  # seconds of processor time that are said beforehand
+PASSES, LENGTH = 4, 32  # of an audit: its four cells, and tokens of an input
 
 
 def command(
@@ -57,8 +71,16 @@ def command(
         int,
         typer.Option(metavar="N", help="Runs of each control (untrained, shuffled); 0: none."),
     ] = 3,
+    cut: Annotated[
+        bool, typer.Option("--cut", help="Also run without each layer and head: costs passes.")
+    ] = False,
     seed: Annotated[int, typer.Option(metavar="S", help="Seed of all that is random.")] = 0,
+    fast: Annotated[
+        bool,
+        typer.Option("--fast", help="512 tokens, 8 inputs x 4 shuffles, no controls, no flows."),
+    ] = False,
     allow_pickle: PickleOption = False,
+    no_cache: NoCacheOption = False,
 ) -> None:
     """Write one offline HTML file: heads, depth, agreement, orbits, order, and how sure that is.
 
@@ -97,15 +119,17 @@ def command(
             permutations=permutations,
             flows=flows,
             controls=controls,
+            cut=cut,
             seed=seed,
         )
-        made = _make(
-            [load(model, allow_pickle=allow_pickle) for model in models or []],
-            options,
-            text=text,
-            images=None if images is None else ImageFile(images),
-            tokens=None if tokens is None else token_ids(tokens),
-        )
+        opened = [load(model, allow_pickle=allow_pickle) for model in models or []]
+        given = {
+            "text": text,
+            "images": None if images is None else ImageFile(images),
+            "tokens": None if tokens is None else token_ids(tokens),
+        }
+        chosen = _fast(options) if fast else options
+        made = _remembered(opened, chosen, given, no_cache=no_cache)
     if json_file is not None:
         write_json(made.to_json(), json_file)
     _export(made, csv, png)
@@ -163,14 +187,63 @@ def _export(made: "Report", csv: Path | None, png: Path | None) -> None:
         write_png(made.models, png)
 
 
+def _fast(options: "ReportOptions") -> "ReportOptions":
+    """Return options that leave out controls and flows, and run a quarter of all else at most."""
+    return replace(
+        options,
+        max_tokens=min(options.max_tokens, 512),
+        samples=min(options.samples, 8),
+        permutations=min(options.permutations, 4),
+        flows=0,
+        controls=0,
+    )
+
+
+def _remembered(
+    models: "Sequence[Model]", options: "ReportOptions", given: dict[str, Any], *, no_cache: bool
+) -> "Report":
+    from orbitlens.reporting.report import Report
+
+    def make() -> Report:
+        _say_cost(models, options)
+        return _make(models, options, **given)
+
+    asked = {**given, "options": options}
+    return remembered(Report, make, models=models, asked=asked, no_cache=no_cache)
+
+
+def _say_cost(models: "Sequence[Model]", options: "ReportOptions") -> None:
+    """Say beforehand what a long report takes."""
+    runs = 1 + 2 * options.controls
+    tokens = runs * options.max_tokens + PASSES * options.samples * options.permutations * LENGTH
+    seconds = sum(2 * model.n_parameters * tokens for model in models) / OPERATIONS
+    if seconds > LONG_RUN:
+        minutes = max(1, round(seconds / 60))
+        stderr().print(
+            f"{tokens:,} tokens are run: some {minutes} min of processor time or more; "
+            "--fast leaves out controls and flows",
+            highlight=False,
+        )
+
+
 def _make(models: "Sequence[Any]", options: "ReportOptions", **given: Any) -> "Report":  # noqa: ANN401
+    from rich.text import Text
+
     from orbitlens.reporting.api import report
 
     console = stderr()
+
+    def tell(sentence: str) -> None:
+        console.print(Text(sentence, style="dim"), soft_wrap=True)
+
     if not console.is_terminal:
-        return report(models, **given, options=options)
+        lines = StageLines()
+        try:
+            return report(models, **given, options=options, step=lines, ready=tell)
+        finally:
+            lines.end()
     with console.status("starting") as status:
-        return report(models, **given, options=options, step=status.update)
+        return report(models, **given, options=options, step=status.update, ready=tell)
 
 
 def _say(made: "Report", out: Path) -> None:

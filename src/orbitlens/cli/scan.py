@@ -1,6 +1,7 @@
 """The command `orbitlens scan`: what weights say of every head, and with a text what it does."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,11 +10,15 @@ import typer
 
 from orbitlens.cli.inputs import (
     ImagesOption,
+    LayersOption,
+    ModelArgument,
     PickleOption,
     TextOption,
     TokensOption,
     chosen_inputs,
+    layer_numbers,
 )
+from orbitlens.cli.kept_results import NoCacheOption, remembered
 from orbitlens.cli.output import JsonOption, is_number, progress_bar, show
 from orbitlens.errors import InputError
 
@@ -30,13 +35,11 @@ DeviceOption = Annotated[
 
 
 def command(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A model's folder, a .gguf file, or a name.")
-    ],
+    model: ModelArgument,
     text: TextOption = None,
     images: ImagesOption = None,
     tokens: TokensOption = None,
-    layers: Annotated[str | None, typer.Option(metavar="0-3,7", help="Only these layers.")] = None,
+    layers: LayersOption = None,
     context: Annotated[
         int | None,
         typer.Option(
@@ -62,6 +65,7 @@ def command(
         bool, typer.Option("--exact", help="Whole spectra of layers, however wide.")
     ] = False,
     allow_pickle: PickleOption = False,
+    no_cache: NoCacheOption = False,
 ) -> None:
     """Read from the weights how the two maps of every head lie to each other: aligned or opposed.
 
@@ -72,18 +76,29 @@ def command(
     from orbitlens.running.model import load
     from orbitlens.scanning.api import scan
     from orbitlens.scanning.options import ScanOptions
+    from orbitlens.scanning.scan_result import Scan
 
     place = _head_place(head)
     options = ScanOptions(
-        layers=[place[1]] if place else _layer_numbers(layers),
+        layers=[place[1]] if place else layer_numbers(layers),
         context=context,
         covariances=_covariances(covariance),
         exact=exact,
         device=device,
     )
     opened = load(model, allow_pickle=allow_pickle)
-    with progress_bar("scanning" if given is None else "tracing and scanning") as report:
-        result = scan(opened, options, text=given, progress=report)
+    what = "scanning" if given is None else "tracing and scanning"
+
+    def make() -> Scan:
+        with progress_bar(f"{what} {opened.name}") as report:
+            return scan(opened, options, text=given, progress=report)
+
+    asked = {
+        "given": given,
+        "covariance": covariance,
+        "options": replace(options, covariances=None),
+    }
+    result = remembered(Scan, make, models=[opened], asked=asked, no_cache=no_cache)
     show_scan(result, json_file=json_file, place=place)
 
 
@@ -114,22 +129,6 @@ def _find_head(result: "Scan", place: tuple[str | None, int, int]) -> "tuple[Lay
 # --- what arguments mean ---------------------------------------------------------------------
 
 
-def _layer_numbers(text: str | None) -> list[int] | None:
-    """Read "0-3,7" as layers 0, 1, 2, 3 and 7."""
-    if text is None:
-        return None
-    numbers: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.partition("-")
-        if not is_number(first) or (dash and not is_number(last)):
-            raise InputError(f"--layers {text!r}: expected numbers and ranges, such as 0-3,7.")
-        upper = int(last) if dash else int(first)
-        if upper < int(first):
-            raise InputError(f"--layers {text!r}: {part.strip()!r} is not a range of layers.")
-        numbers += range(int(first), upper + 1)
-    return numbers
-
-
 def _head_place(text: str | None) -> tuple[str | None, int, int] | None:
     """Read "3.7" or "decoder.3.7" as (stack, layer, head)."""
     if text is None:
@@ -145,9 +144,10 @@ def _covariances(file: Path | None) -> "dict[tuple[str, int], Tensor] | None":
     if file is None:
         return None
     from orbitlens.checkpoint.safetensors_file import SafetensorsSource
+    from orbitlens.checkpoint.stored_file import DiskFile
     from orbitlens.scanning.on_text import covariances_by_place
 
     if not file.is_file():
         raise InputError(f"--covariance {file}: there is no such file. Expected safetensors.")
-    source = SafetensorsSource([file])
+    source = SafetensorsSource([DiskFile(file)])
     return covariances_by_place({name: source.read(name) for name in source.tensors})

@@ -14,6 +14,7 @@ from orbitlens.cli.inputs import (
     chosen_inputs,
     mean_std,
 )
+from orbitlens.cli.kept_results import NoCacheOption, remembered
 from orbitlens.cli.output import JsonOption, progress_bar, show, write_json
 from orbitlens.errors import InputError
 
@@ -71,12 +72,14 @@ def command(
         ),
     ] = None,
     allow_pickle: PickleOption = False,
+    no_cache: NoCacheOption = False,
 ) -> None:
     """Run a model on text and set what its layers do beside what was predicted."""
     given = chosen_inputs(text=text, images=images, tokens=tokens)
     from orbitlens.running.model import load
     from orbitlens.tracing.api import trace_and_covariances
     from orbitlens.tracing.options import TraceOptions
+    from orbitlens.tracing.trace_result import Trace
 
     options = TraceOptions(
         max_tokens=max_tokens,
@@ -90,25 +93,31 @@ def command(
         seed=seed,
     )
     opened = load(model, allow_pickle=allow_pickle)
-    if text_free is not None:
-        given = _drawn(opened, text_free, options, given=given)
-    with progress_bar("tracing") as report:
-        result, covariances = trace_and_covariances(
-            opened, given, fit=fit_text, options=options, progress=report
-        )
-    if save is not None:
-        _save(result, covariances, save)
+    if text_free is not None and given is not None:
+        raise InputError("--text-free draws its own tokens: give no text, ids or images with it.")
+
+    def make() -> Trace:
+        with progress_bar(f"tracing {opened.name}") as report:
+            inputs = given if text_free is None else _drawn(opened, text_free, options)
+            result, covariances = trace_and_covariances(
+                opened, inputs, fit=fit_text, options=options, progress=report
+            )
+        if save is not None:
+            _save(result, covariances, save)
+        return result
+
+    asked = {"given": given, "law": text_free, "fit": fit_text, "options": options}
+    anew = no_cache or save is not None
+    result = remembered(Trace, make, models=[opened], asked=asked, no_cache=anew)
     from orbitlens.terminal.trace import trace_view
 
     written = () if save is None else (f"covariances and trace.json written to {save}",)
     show(result, trace_view, json_file=json_file, written=written)
 
 
-def _drawn(opened: "Model", law: str, options: "TraceOptions", *, given: object) -> "Inputs":
+def _drawn(opened: "Model", law: str, options: "TraceOptions") -> "Inputs":
     from orbitlens.tracing.forecast import text_free_inputs
 
-    if given is not None:
-        raise InputError("--text-free draws its own tokens: give no text, ids or images with it.")
     return text_free_inputs(
         opened.running,
         law,

@@ -224,7 +224,8 @@ def load_layer(
     if tower.refusal is not None:
         raise CheckpointError(f"{checkpoint.path}: {tower.refusal}. Its heads cannot be read.")
     reader = LayerReader(checkpoint, tower, index, torch.device(device))
-    return _with_typical_output(AttentionLayer(**reader.fields()))
+    with checkpoint.expecting(tuple(tower.tensors[index].values())):
+        return _with_typical_output(AttentionLayer(**reader.fields()))
 
 
 def _with_typical_output(layer: AttentionLayer) -> AttentionLayer:

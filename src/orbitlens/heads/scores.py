@@ -17,6 +17,8 @@ from orbitlens.errors import CheckpointError
 from orbitlens.families.architecture import LayerSpec, Stack
 from orbitlens.heads.reading import LayerReader
 
+SCORE_ROLES = {"q", "k", "qkv", "q_norm", "k_norm", "q_down", "q_down_norm", "q_up", "kv_down"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreWeights:
@@ -38,8 +40,17 @@ def load_scores(checkpoint: Checkpoint, index: int, *, stack: str | None = None)
     if why is not None:
         raise CheckpointError(f"{checkpoint.path}: {why}. Its queries and keys cannot be read.")
     reader = LayerReader(checkpoint, tower, index, torch.device("cpu"))
-    queries, keys = reader.scores() if tower.latent is None else reader.latent_scores(tower.latent)
+    with checkpoint.expecting(score_tensors(tower, index)):
+        queries, keys = (
+            reader.scores() if tower.latent is None else reader.latent_scores(tower.latent)
+        )
     return ScoreWeights(spec=tower.layers[index], w_q=queries, w_k=keys)
+
+
+def score_tensors(stack: Stack, index: int) -> tuple[str, ...]:
+    """Return the names of the tensors that `load_scores` reads."""
+    named = stack.tensors[index].items()
+    return tuple(name for role, name in named if role.partition(".")[0] in SCORE_ROLES)
 
 
 def unreadable(stack: Stack) -> str | None:

@@ -12,7 +12,7 @@ from orbitlens.reporting.options import ReportOptions
 from orbitlens.reporting.report import Report
 
 
-def report(
+def report(  # noqa: PLR0913 - three kinds of input, two listeners
     model: Any,  # noqa: ANN401 - a `Model`, what `load` takes, or a list of them
     text: Any = None,  # noqa: ANN401 - what `inputs_of` takes
     *,
@@ -20,6 +20,7 @@ def report(
     tokens: Any = None,  # noqa: ANN401
     options: ReportOptions | None = None,
     step: Step | None = None,
+    ready: Step | None = None,
 ) -> Report:
     """Run scan, trace, audit and simulations on models, and return the report.
 
@@ -30,10 +31,11 @@ def report(
         tokens: token ids in place of a text.
         options: how much to compute.
         step: called with what is about to be done.
+        ready: called with the first sentence of each part when it is done.
 
     Raises:
         OrbitlensError: one of them is no model.
     """
     models = list(model) if isinstance(model, (list, tuple)) else [model]
     given = ReportInputs(text=text, images=images, tokens=tokens)
-    return gather_report(models, options, given=given, step=step)
+    return gather_report(models, options, given=given, step=step, ready=ready)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 from orbitlens.order.audit_result import Audit
+from orbitlens.reporting.cuts import CutReport
 from orbitlens.reporting.reach import ReachReport
 from orbitlens.scanning.scan_result import Scan
 from orbitlens.tracing.trace_result import Trace
@@ -91,6 +92,7 @@ class ModelReport:
     missing: Mapping[str, str]  # "scan", "trace", "twin", "shuffled", "audit", ... -> why
     notes: tuple[str, ...]  # on inputs
     reach: ReachReport | None = None
+    cut: CutReport | None = None  # where it was asked for
 
     def why(self, *parts: str) -> str:
         """Return why a part is missing: the reason of the first that has one."""

@@ -64,6 +64,13 @@ DEFINITIONS = {
         "turns; one whose period is longer than the trained context meets angles beyond it that no "
         "training text had. Attention over distance is that of tokens drawn at random (T7).",
     ),
+    "cut": (
+        "Cut",
+        "The model run without one part: a layer hands on what it was given, a head adds nothing. "
+        "Shown is the loss less that of the whole model on the same contexts, with its standard "
+        "error. Weights are not touched. Beside it what each head does to directions, measured and "
+        "predicted (ΔS, the change of ln(1 − C)).",
+    ),
     "slice": (
         "Slice",
         "The column of states above one position. A probe asks whether it still stands for its own "

@@ -17,6 +17,7 @@ from orbitlens.order.api import audit
 from orbitlens.order.audit_result import Audit
 from orbitlens.order.options import AuditOptions
 from orbitlens.reporting.compact import brief_audit, brief_control, brief_scan, brief_trace
+from orbitlens.reporting.cuts import cut_report
 from orbitlens.reporting.data import FlowFrames, ModelReport, ReportSettings, rounded
 from orbitlens.reporting.flows import WIDEST_FLOW, chosen_heads, flow_frames
 from orbitlens.reporting.material import Material, ReportInputs, material_of
@@ -25,8 +26,8 @@ from orbitlens.reporting.options import ReportOptions
 from orbitlens.reporting.reach import reach_report
 from orbitlens.reporting.report import Report
 from orbitlens.reporting.spectra import spectra_of, weights_of
-from orbitlens.running.loading import threads_for
 from orbitlens.running.model import Model, load
+from orbitlens.running.workers import threads_for
 from orbitlens.scanning.api import scan
 from orbitlens.scanning.options import ScanOptions
 from orbitlens.scanning.scan_result import Scan
@@ -38,6 +39,7 @@ def gather_report(
     *,
     given: ReportInputs | None = None,
     step: Step | None = None,
+    ready: Step | None = None,
 ) -> Report:
     """Run everything on every model.
 
@@ -46,6 +48,7 @@ def gather_report(
         options: how much to compute.
         given: what to run the models on.
         step: called with what is about to be done.
+        ready: called with the first sentence of each part when it is done.
 
     Raises:
         OrbitlensError: one of them is no model.
@@ -56,12 +59,17 @@ def gather_report(
         raise InputError("no model was given. Expected at least one.")
     opened = [load(model) for model in models]  # complains before anything runs
     names = _names([model.name for model in opened])
-    say = step or (lambda what: None)
+    say, tell = step or _silent, ready or _silent
     reports = []
     for model, name in zip(opened, names, strict=True):
         with threads_for(model.n_parameters):
-            reports.append(_gather_model(model, name, inputs, chosen, partial(_say, say, name)))
+            parts = Parts(partial(_say, say, name), partial(_say, tell, name))
+            reports.append(_gather_model(model, name, inputs, chosen, parts))
     return Report(models=tuple(reports), settings=_settings(inputs, chosen), versions=_versions())
+
+
+def _silent(what: str) -> None:
+    """Say nothing."""
 
 
 def _say(say: Step, name: str, what: str) -> None:
@@ -97,9 +105,8 @@ def _versions() -> dict[str, str]:
 
 
 def _gather_model(
-    model: Model, name: str, inputs: ReportInputs, options: ReportOptions, step: Step
+    model: Model, name: str, inputs: ReportInputs, options: ReportOptions, parts: Parts
 ) -> ModelReport:
-    parts = Parts(step)
     shared = {stack.name: weights_of(stack) for stack in model.architecture.stacks}
     given = None
     if parts.attempt("model", "loading", lambda: model.module) is not None:
@@ -112,12 +119,16 @@ def _gather_model(
     scanned = parts.attempt(
         "scan", "scanning", lambda: scan(model, _scan_options(model, options, measured))
     )
-    audited = reach = None
+    audited = reach = cut = None
     if given is not None:
         audited = parts.attempt("audit", "auditing", lambda: _audit(given, options))
         reach = parts.attempt(
             "reach", "running longer contexts", lambda: reach_report(given, options.seed)
         )
+        if options.cut:
+            cut = parts.attempt(
+                "cut", "running without parts", lambda: cut_report(given, options.seed)
+            )
     if given is None:
         parts.missing |= dict.fromkeys(("trace", "audit", "orbits", "reach"), why)
     flows = _flows(model, scanned, options, parts)
@@ -140,6 +151,7 @@ def _gather_model(
             missing=parts.missing,
             notes=(*model.notes, *given.inputs.notes) if given is not None else (),
             reach=reach,
+            cut=cut,
         )
     )
 

@@ -15,6 +15,7 @@ from orbitlens.reporting.data import ControlBand, Orbits
 from orbitlens.reporting.material import BATCH, Material
 from orbitlens.reporting.options import ReportOptions
 from orbitlens.reporting.orbits import orbits_of
+from orbitlens.results.base import Result
 from orbitlens.tracing.api import trace, trace_and_covariances
 from orbitlens.tracing.collector import out_of_memory_explained
 from orbitlens.tracing.options import TraceOptions
@@ -32,16 +33,20 @@ Part = TypeVar("Part")
 class Parts:
     """Runs the parts of a report one by one and notes why one is missing."""
 
-    def __init__(self, step: Step) -> None:
-        """Take a function that is told what is about to be done."""
-        self.step, self.missing = step, dict[str, str]()
+    def __init__(self, step: Step, ready: Step) -> None:
+        """Take functions that are told what is about to be done, and what came out."""
+        self.step, self.ready, self.missing = step, ready, dict[str, str]()
 
     def attempt(self, name: str, what: str, work: Callable[[], Part]) -> Part | None:
         """Return what the work returns, or None with a note where it cannot be done."""
         self.step(what)
         try:
             with out_of_memory_explained():
-                return work()
+                done = work()
+                if isinstance(done, Result):
+                    first, _, _ = done.summary().splitlines()[0].partition(". ")
+                    self.ready(f"{name}: {first.removesuffix('.')}.")
+                return done
         except OrbitlensError as error:
             full = isinstance(error.__cause__, (MemoryError, RuntimeError))
             self.missing[name] = NO_MEMORY if full and "memory" in str(error) else str(error)
@@ -130,7 +135,7 @@ class Measured:
 
 def measured_only(options: TraceOptions) -> TraceOptions:
     """Return options that measure as the main trace does, and predict as little as there is."""
-    return replace(options, closures=("plain",), closure="plain", flow_steps=1)
+    return replace(options, closures=("plain",), closure="plain", flow_steps=1, forecasts=())
 
 
 def band(runs: Sequence[Trace]) -> ControlBand:

@@ -18,4 +18,5 @@ class ReportOptions:
     flows: int | None = None  # heads whose flow is simulated; None: as many as there is room for
     flow_growth: float = 4.0  # flows run until the fastest token could have grown by e to this
     controls: int = 3  # runs of each control, the untrained twin and shuffled tokens; 0: none
+    cut: bool = False  # whether heads and layers are taken out one at a time, which costs passes
     seed: int = 0

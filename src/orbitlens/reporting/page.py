@@ -36,7 +36,7 @@ def render(models: Sequence[ModelReport], versions: Mapping[str, str], data: Any
         data: the whole report as JSON, for the page's script and for later readers.
     """
     panels: list[dict[str, Any]] = []
-    shown = [one for one in SECTIONS if one.body is not None]
+    shown = [one for one in SECTIONS if one.body is not None and any(map(one.is_shown, models))]
     first = _compared(models, panels) if len(models) > 1 else ""
     first += _section(STORY, models, panels) + DETAIL
     rest = "".join(_section(one, models, panels) for one in shown)

@@ -13,14 +13,14 @@ from orbitlens.draw.page import Renewal, esc, whole_page
 from orbitlens.reporting.markup import Table, behind, items, table
 from orbitlens.watching.alarm import AlarmKind
 from orbitlens.watching.pictures import (
-    cosine_curves,
     cosine_panel,
     heads_panel,
     loss_panel,
+    rank_curves,
     timeline_panel,
 )
 from orbitlens.watching.watched_run import AlarmEpisode, WatchedRun, run_sentences
-from orbitlens.watching.words import places, severity
+from orbitlens.watching.words import lowered, places, severity
 
 ROW = 19  # pixels a row of a table of colours
 MOST_LISTED = 200  # alarms in the table
@@ -90,26 +90,33 @@ def _blocks(run: WatchedRun) -> Sequence[_Block]:
     heads = heads_panel(run)
     made.append(
         _Block(
-            title="How near each head is to freezing",
+            title="How far the scores of each head spread",
             words="Standard deviation of a query's scores over √(2 ln n), as a power of 2. Above 0 "
-            "(orange) a softmax over n random scores sits on a few of them, and little gradient "
-            "comes back through it.",
+            "a softmax over n random scores sits on a few of them, and little gradient comes back "
+            "through it: a reading, as most sound runs have such heads. At full orange it "
+            "is an alarm.",
             panel=heads,
             height=_heat_height(heads),
             is_wide=True,
         )
     )
-    for panel, title in ((cosine_panel(run), "C by layer"), (cosine_curves(run), "C over steps")):
+    directions = (
+        (
+            cosine_panel(run),
+            "Directions of tokens: mean cosine",
+            "C between tokens of a context, by layer. At 1 all tokens are one direction, and no "
+            "later layer can tell them apart.",
+        ),
+        (
+            rank_curves(run),
+            "Directions of tokens: effective rank",
+            "In how many directions tokens of a context lie. At the line it is an alarm.",
+        ),
+    )
+    for panel, title, words in directions:
         if panel is not None:
-            made.append(
-                _Block(
-                    title=title,
-                    words="Mean cosine between tokens of a context. At 1 all tokens are one "
-                    "direction, and no later layer can tell them apart.",
-                    panel=panel,
-                    height=max(240, _heat_height(panel)),
-                )
-            )
+            height = max(240, _heat_height(panel))
+            made.append(_Block(title=title, words=words, panel=panel, height=height))
     return made
 
 
@@ -145,12 +152,12 @@ def _card(own: Sequence[AlarmEpisode]) -> str:
     facts = (
         f"First raised at step {own[0].raised}, seen since step {own[0].since}.",
         f"Where now: {where}." if on else f"It is {where}.",
-        f"Worst: {worst.place}, {worst.reason} ({worst.sure.value}, {worst.readings} readings in a "
-        "row).",
+        f"Worst: {worst.place}: {worst.reason} ({worst.how_sure}).",
+        *([f"How sure: {lowered(worst.track_record)}."] if worst.track_record else ()),
     )
     return (
         f'<article class="{"on" if on else "off"}"><h2>{esc(worst.title.capitalize())}</h2>'
-        f"{items(facts, 'plain')}{behind(items(worst.advice), 'What people do about it')}</article>"
+        f"{items(facts, 'plain')}<h3>What people do about it</h3>{items(worst.advice)}</article>"
     )
 
 

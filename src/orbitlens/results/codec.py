@@ -253,7 +253,10 @@ def _decoded_dataclass(kind: Any, data: object, where: str) -> Any:  # noqa: ANN
             values[field.name] = decode(hints[field.name], data[field.name], place)
         elif field.default is MISSING and field.default_factory is MISSING:
             raise ResultError(f"{place} is missing.")
-    return kind(**values)
+    try:
+        return kind(**values)
+    except ResultError as error:  # its fields do not fit each other
+        raise ResultError(f"{where or 'the data'}: {error}") from error
 
 
 def _below(where: str, name: str) -> str:

@@ -15,7 +15,7 @@ import torch
 from orbitlens.checkpoint.opened import Checkpoint
 from orbitlens.errors import InputError
 from orbitlens.families.architecture import Position, Stack
-from orbitlens.running.info import Cost, model_info, peak_rss_bytes
+from orbitlens.running.info import model_info, reading_cost
 from orbitlens.running.model import load
 from orbitlens.running.workers import torch_threads
 from orbitlens.scanning.layers import scan_layer
@@ -73,11 +73,8 @@ def scan(
         layers.append(layer if readings is None else readings.added_to(layer))
         if progress is not None:
             progress(len(layers), len(wanted))
-    cost = Cost(
-        seconds=time.perf_counter() - started,
-        bytes_read=_bytes_read(checkpoint, wanted),
-        peak_rss_bytes=peak_rss_bytes(),
-    )
+    n_bytes = _bytes_read(checkpoint, wanted)
+    cost = reading_cost(checkpoint, started=started, n_bytes=n_bytes)
     flags = scan_flags(checkpoint, layers, options)
     if readings is not None:
         flags = tuple(dict.fromkeys((*flags, *readings.flags)))

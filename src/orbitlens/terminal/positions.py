@@ -9,6 +9,7 @@ from orbitlens.encodings.evidence import Found, LayerPositions
 from orbitlens.encodings.positions_result import Positions
 from orbitlens.encodings.trial import HypothesisTrial
 from orbitlens.encodings.words import summary_sentences
+from orbitlens.terminal.cost import cost_line
 from orbitlens.terminal.fitted_table import Column, FittedTable
 from orbitlens.terminal.reach import reach_view
 
@@ -18,9 +19,11 @@ COLUMNS = (
     Column("weights say", right=False),
     Column("nats"),
     Column("over other"),
-    Column("trend"),
-    Column("alike"),
+    Column("probability"),
+    Column("energy"),
     Column("opposite"),
+    Column("products"),
+    Column("rows"),
     Column("crossed"),
     Column("balance"),
     Column("like others"),
@@ -46,9 +49,10 @@ def positions_view(result: Positions, console: Console) -> Iterator[RenderableTy
         yield Text("")
         yield FittedTable(columns=COLUMNS, rows=[_row(each) for each in result.layers])
         yield Text(
-            "nats: evidence for the likeliest rotation against none (trend, alike, opposite and "
-            "crossed are its parts); over other: beyond the other pairing; like others: nats for "
-            "the energy over planes that other rotated layers have",
+            "nats: evidence for the likeliest rotation against none (energy to crossed are its "
+            "parts; the likeness takes the place of energy where it is larger); over other: beyond "
+            "the other pairing; probability: of the likeliest answer, other layers heard; like "
+            "others: nats for the energy over planes that other rotated layers have",
             style="dim",
         )
     if result.trials:
@@ -62,7 +66,7 @@ def positions_view(result: Positions, console: Console) -> Iterator[RenderableTy
     for flag in result.flags:
         yield Text(f"note: {flag}", style="dim")
     cost = result.cost
-    yield Text(f"read {cost.bytes_read / 1e6:.1f} MB in {cost.seconds:.2f} s", style="dim")
+    yield Text(cost_line(cost), style="dim")
 
 
 def _row(each: LayerPositions) -> list[str | Text]:
@@ -76,8 +80,10 @@ def _row(each: LayerPositions) -> list[str | Text]:
         Text(says, style=style if each.found is not Found.UNKNOWN else "dim"),
         f"{each.nats:.1f}",
         f"{each.margin:.1f}",
-        f"{marks.trend:.1f}",
-        f"{marks.alike:.1f}",
+        f"{min(each.probability, 0.9999):.4f}",
+        f"{marks.energy:.1f}",
+        f"{marks.opposite:.1f}",
+        f"{marks.product:.1f}",
         f"{marks.balance:.1f}",
         f"{marks.crossed:.1f}",
         f"{each.balance:.2f}",

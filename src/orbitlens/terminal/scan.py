@@ -14,6 +14,7 @@ from rich.text import Text
 from orbitlens.scanning.scan_result import HeadScan, LayerScan, Orientation, Scan
 from orbitlens.scanning.words import CLEAR, EFFECT_WORDS, effect_kind, scan_sentences
 from orbitlens.terminal.colours import ABOVE, BELOW, NEITHER, sign_style
+from orbitlens.terminal.cost import cost_line
 from orbitlens.terminal.fitted_table import Column, FittedTable, text_column, view_width
 from orbitlens.theory.certificates import NORMALISED, THEOREMS, Certificate, rounded_down
 
@@ -57,7 +58,7 @@ def scan_view(scan: Scan, console: Console) -> Iterator[RenderableType]:
         yield Padding(_notes(scan.flags), (1, 0, 0, 0))
     if scan.text is None:
         yield Padding(Text(NEXT), (1, 0, 0, 0))
-    yield Text(_cost_line(scan), style="dim")
+    yield Text(cost_line(scan.cost), style="dim")
 
 
 def _mask(causal: bool) -> str:
@@ -267,19 +268,6 @@ def _commonest_failure(certificates: Sequence[Certificate]) -> str:
 def _notes(flags: tuple[str, ...]) -> FittedTable:
     columns = [text_column(), text_column()]
     return FittedTable(columns, [["note", flag] for flag in flags], header=False, full=True)
-
-
-def _cost_line(scan: Scan) -> str:
-    cost = scan.cost
-    peak = "" if cost.peak_rss_bytes is None else f", peak memory {_bytes(cost.peak_rss_bytes)}"
-    return f"read {_bytes(cost.bytes_read)} in {cost.seconds:.2f} s{peak}"
-
-
-def _bytes(number: int) -> str:
-    for size, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "KB")):
-        if number >= size:
-            return f"{number / size:.3g} {unit}"
-    return f"{number} bytes"
 
 
 # --- one head --------------------------------------------------------------------------------

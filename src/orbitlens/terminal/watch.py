@@ -7,6 +7,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from orbitlens.terminal.fitted_table import Column, FittedTable, view_width
+from orbitlens.watching.thresholds import DEFAULT
 from orbitlens.watching.watch_reading import WatchReading
 from orbitlens.watching.watched_run import WatchedRun, run_sentences
 from orbitlens.watching.words import grouped_alarms
@@ -16,14 +17,14 @@ COLUMNS = (
     Column("freezing"),
     Column("of head"),
     Column("% a step"),
-    Column("floor"),
     Column("C behind"),
+    Column("rank"),
     Column("sharpness"),
     Column("massive"),
     Column("update"),
 )
 SHADES = " ·░▒▓█"
-FULL = 2.0  # freezing ratio with the darkest shade
+FULL = DEFAULT.freezing  # ratio with the darkest shade; the lightest is below 1
 MOST_LINES = 24  # layers of the map
 
 
@@ -39,8 +40,8 @@ def watch_view(run: WatchedRun, console: Console) -> Iterator[RenderableType]:
     yield Text("")
     yield FittedTable(columns=COLUMNS, rows=list(_rows(run)))
     yield Text(
-        "freezing: spread of scores over what freezes a softmax, largest head; floor: of entropy "
-        "by the weights alone, % of ln n, smallest head; C: mean cosine between tokens",
+        "freezing: spread of scores over what freezes a softmax, largest head; C: mean cosine "
+        "between tokens; rank: effective, of their directions, behind the layer",
         style="dim",
     )
     for line in grouped_alarms(run.last.alarms):
@@ -61,8 +62,8 @@ def _map(run: WatchedRun, width: int) -> Iterator[RenderableType]:
         yield Text(f"{len(names) - MOST_LINES} more layers are on the page (-o FILE)", style="dim")
     first, last = run.readings[0].step, run.readings[-1].step
     yield Text(
-        f"freezing over steps {first} to {last}: {SHADES[1]} 0 to {SHADES[-1]} {FULL:g} and more, "
-        "? not finite",
+        f"freezing over steps {first} to {last}: {SHADES[1]} below 1 to {SHADES[-1]} {FULL:g} and "
+        "more, ? not finite",
         style="dim",
     )
 
@@ -75,7 +76,9 @@ def _largest(readings: Sequence[WatchReading], row: int) -> float:
 def _shade(value: float) -> str:
     if math.isnan(value):
         return "?"
-    return SHADES[1 + min(int(value / FULL * (len(SHADES) - 2)), len(SHADES) - 2)]
+    held = min(max(value, 1e-9), FULL)  # infinite ones too
+    steps = math.log(held) / math.log(FULL) * (len(SHADES) - 3)
+    return SHADES[1 + min(max(math.floor(steps) + 1, 0), len(SHADES) - 2)]
 
 
 def _rows(run: WatchedRun) -> Iterator[list[str | Text]]:
@@ -88,17 +91,17 @@ def _rows(run: WatchedRun) -> Iterator[list[str | Text]]:
         is_on = any(alarm.layer == row for alarm in last.alarms)
         cells: list[str | Text] = [
             Text(run.header.name(row), style="red" if is_on else ""),
-            _number(ratios[head], ".2f"),
+            _number(ratios[head], ".3g"),
             str(head),
             _number(100 * last.growth["freezing"][row][head], "+.2f"),
-            _number(100 * min(last.heads["entropy_floor"][row]), ".1f"),
         ]
         if tokens is None:
-            yield [*cells, "", "", "", ""]
+            yield [*cells, *[""] * 5]
             continue
         yield [
             *cells,
             _number(tokens.cosine[row + 1], ".3f"),
+            _number(tokens.direction_rank[row + 1], ".2f"),
             _number(max(tokens.sharpness[row]), ".2f"),
             _number(tokens.massive[row], ".1f"),
             _number(tokens.block_update[row], ".2g"),

@@ -19,8 +19,8 @@ from orbitlens.errors import InputError
 from orbitlens.running.batches import Limits, batches_of, limits_for
 from orbitlens.running.info import Cost, model_info, peak_rss_bytes
 from orbitlens.running.inputs import Batch, Inputs, inputs_of
-from orbitlens.running.loading import threads_for
 from orbitlens.running.model import Model, load
+from orbitlens.running.workers import threads_for
 from orbitlens.tracing.collector import Collector, Progress
 from orbitlens.tracing.forecast import Forecast, weights_only_forecast
 from orbitlens.tracing.mechanism_result import Mechanisms
@@ -139,7 +139,7 @@ def assembled(
         self_check=_self_check(collector, options),
         cost=Cost(
             seconds=time.perf_counter() - collector.started,
-            bytes_read=_bytes_on_disk(checkpoint.path),
+            bytes_read=_bytes_on_disk(checkpoint.local_path),
             peak_rss_bytes=peak_rss_bytes(),
         ),
         flags=_flags(checkpoint, collector),

@@ -14,6 +14,7 @@ from torch import Tensor
 from orbitlens.errors import InputError
 from orbitlens.families.architecture import Stack
 from orbitlens.running.capture import LayerStates, capturing
+from orbitlens.running.devices import input_device
 from orbitlens.running.inputs import Batch
 from orbitlens.running.model import Model
 from orbitlens.tracing.heads import head_contributions
@@ -94,7 +95,7 @@ class Collector:
                 )
 
     def _run_batch(self, batch: Batch) -> None:
-        device = next(self.model.module.parameters()).device
+        device = input_device(self.model.module)
         full = with_decoder_inputs(self.model.module, on_device(batch, device))
         self._real = {"encoder": full.get("attention_mask"), "decoder": None}
         if len(self.checkpoint.architecture.stacks) == 1:

@@ -17,6 +17,7 @@ from orbitlens.errors import InputError
 from orbitlens.families.architecture import Stack
 from orbitlens.running.batches import Limits, limits_for
 from orbitlens.running.capture import LayerStates, capturing
+from orbitlens.running.devices import input_device
 from orbitlens.running.inputs import Batch, Inputs, Source, vocabulary_size
 from orbitlens.running.model import Model
 from orbitlens.running.texts import special_tokens
@@ -58,7 +59,7 @@ def measured_directions(model: Model, batches: Iterable[Batch]) -> Forecast:
     def sink(stack: Stack, layer: int, states: LayerStates) -> None:
         tallies[stack.name, layer].attribute(states)
 
-    device = next(model.module.parameters()).device
+    device = input_device(model.module)
     with model.evaluating() as module, capturing(module, model.checkpoint, sink):
         for batch in _gathered(batches):
             module(**with_decoder_inputs(module, on_device(batch, device)))

@@ -18,6 +18,7 @@ from orbitlens.families.architecture import Stack
 from orbitlens.heads.attention import attention_output, context_scores
 from orbitlens.heads.layers import AttentionLayer
 from orbitlens.running.capture import LayerStates, capturing
+from orbitlens.running.devices import input_device
 from orbitlens.running.inputs import Batch
 from orbitlens.running.model import Model
 from orbitlens.tracing.collector import (
@@ -241,7 +242,7 @@ class _Reading:
                 self._check(place, tokens[0], states.projected[0])
 
         with self.model.evaluating() as module, out_of_memory_explained():
-            device = next(module.parameters()).device
+            device = input_device(module)
             with capturing(module, self.model.checkpoint, sink):
                 output = module(**on_device(batch, device))
         logits = getattr(output, "logits", None)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from orbitlens.families.architecture import Stack
 from orbitlens.running.capture import LayerStates, capturing
+from orbitlens.running.devices import input_device
 from orbitlens.running.inputs import Batch
 from orbitlens.running.model import Model
 from orbitlens.running.token_names import names_of_tokens
@@ -44,7 +45,7 @@ def context_states(model: Model, batch: Batch, stack: Stack) -> tuple[States, li
         out_of_memory_explained(),
         capturing(module, model.checkpoint, sink),
     ):
-        module(**on_device(full, next(module.parameters()).device))
+        module(**on_device(full, input_device(module)))
     return torch.stack(depths).cpu(), numbers
 
 

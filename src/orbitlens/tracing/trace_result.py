@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from orbitlens.errors import ResultError
 from orbitlens.results.base import Result
 from orbitlens.results.html import HtmlTable
 from orbitlens.results.tidy import data_frame
@@ -121,6 +122,16 @@ class DirectionTrace:
     massive: tuple[MassiveToken, ...]  # tokens far longer than their context
     effective_rank: float  # of the directions of a context that enter, on average
     clusters: float  # at cosine 0.9, of the directions of a context that enter, on average
+
+    def __post_init__(self) -> None:
+        """Refuse points that no block passes in this order.
+
+        Raises:
+            ResultError: with the names.
+        """
+        names = [point.name for point in self.points]
+        if len(names) < 2 or any(pair not in STEPS for pair in pairwise(names)):
+            raise ResultError(f"points are {names}; expected 'before', 'attention' and so on.")
 
     def point(self, name: str) -> DirectionPoint:
         """Return the point of a name; where the block has no such point, a KeyError."""

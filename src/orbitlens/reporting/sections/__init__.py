@@ -2,6 +2,7 @@
 
 from orbitlens.reporting.sections import (
     agreement,
+    cuts,
     depth,
     heads,
     orbits,
@@ -47,6 +48,11 @@ SECTIONS = (
         key="positions", title="Positions", term="reach", body=positions.positions_section,
         lead="What carries scores over distance, and how far a context reaches.",
         charts=positions.charts, tables=positions.tables,
+    ),
+    Section(
+        key="cuts", title="Cuts", term="cut", body=cuts.cuts_section, is_shown=cuts.is_shown,
+        lead="What the model loses without each layer and each head.",
+        charts=cuts.charts, tables=cuts.tables, columns=2,
     ),
     Section(
         key="slices", title="Slices", term="slice", body=slices.slices_section,

@@ -29,5 +29,6 @@ class Section:
     body: Callable[[ModelReport, Place], str] | None = None  # None: inside another, or export only
     charts: Callable[[ModelReport], Sequence[PageChart]] = lambda model: ()
     tables: Callable[[ModelReport], Sequence[Table]] = lambda model: ()  # for CSV files
+    is_shown: Callable[[ModelReport], bool] = lambda model: True  # of any model: it has a place
     columns: int = 3  # of the section's picture
     pictures: Callable[[ModelReport], Sequence[PageChart]] | None = None  # where not `charts`

@@ -1,0 +1,48 @@
+"""The table of docs/speed.md, from what benchmarks/commands.py stored."""
+
+import json
+import sys
+from pathlib import Path
+
+from generated.tables import table
+
+ROOT = Path(__file__).parents[2]
+STORED = ROOT / "docs" / "commands.json"
+
+
+def costs() -> str:
+    """Return what every command cost on every model, with its goal."""
+    found = json.loads(STORED.read_text(encoding="utf-8"))
+    goals = _benchmark().GOALS
+    rows = [
+        (
+            f"`{row['command']}` {row['model']}",
+            f"{row['threads']}, {row['state']}",
+            f"{row['cpu']:.1f}",
+            goals.get((row["model"], row["command"]), "")
+            if row["state"] == "alone" else "",
+            f"{row['wall']:.1f}",
+            f"{row['first']:.1f}",
+            f"{row['load']:.0f}",
+        )
+        for row in found["rows"]
+    ]  # fmt: skip
+    head = ["Command, model", "Threads", "Processor, s", "Goal", "Wall, s", "First line, s", "Load"]
+    cores = found["machine"]["cores"]
+    return f"{table(head, rows)}\n\nLoad: processes that wanted one of the {cores} cores meanwhile."
+
+
+def missed() -> str:
+    """Return the goals that were missed, one a line."""
+    found = json.loads(STORED.read_text(encoding="utf-8"))
+    lines = list(_benchmark().misses(found["rows"]))
+    return "\n".join(f"- {line}" for line in lines) or "None of those that were measured."
+
+
+def _benchmark():  # noqa: ANN202 - a module
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        import commands
+    finally:
+        sys.path.remove(str(ROOT / "benchmarks"))
+    return commands
