@@ -106,13 +106,12 @@ def command_output(command: str) -> str:
     start = "import sys; sys.argv[0] = 'orbitlens'; from orbitlens.cli.app import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", start, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        capture_output=True,
         encoding="utf-8",
     )
     if done.returncode == 1:  # 2 is an error that a page may show, 1 is a bug
-        raise RuntimeError(f"{command}\n{done.stdout}")
-    return folded(done.stdout)
+        raise RuntimeError(f"{command}\n{done.stdout}{done.stderr}")
+    return folded(done.stdout + (done.stderr if done.returncode else ""))  # else: what it was at
 
 
 def folded(text: str) -> str:
@@ -150,6 +149,7 @@ def written(page: Path) -> str:
     """Return a page with its generated blocks as they should be; run in a process of its own."""
     os.environ |= {"COLUMNS": str(WIDTH), "NO_COLOR": "1", "PYTHONUTF8": "1"}
     os.environ["OMP_NUM_THREADS"] = "1"  # for matrices this small, one is fastest
+    os.environ["ORBITLENS_CACHE"] = ""
     sys.path[:0] = [str(DOCS), str(ROOT / "tests")]
     session = Session(page)
     sys.modules[session.module.__name__] = session.module

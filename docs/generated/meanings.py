@@ -116,8 +116,10 @@ SCAN = {
     },
     "Cost": {
         "seconds": "wall time of the scan, loading of packages apart; s",
-        "bytes_read": "size in the files of the tensors that were read; bytes",
+        "bytes_read": "size in the files of the tensors that were read, or all that came over the "
+        "network; bytes",
         "peak_rss_bytes": "largest resident memory of the process so far; bytes",
+        "bytes_total": "size of all tensors in the files; bytes, or null",
     },
 }
 SCORES = {

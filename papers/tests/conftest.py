@@ -4,6 +4,7 @@ import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
+os.environ["ORBITLENS_CACHE"] = ""  # every test computes what it asks for
 
 import pytest
 import torch
