@@ -167,6 +167,19 @@ def test_bad_text_gets_an_answer_and_the_page_goes_on(nano, text, words):
     assert nano.page.locator("#room-model .status.fail:visible").count() == 0
 
 
+def test_an_error_goes_when_another_question_is_asked_not_when_it_is_answered(nano):
+    nano.go("#room=model").wait(MODEL_READY)
+    nano.page.locator("#room-model .words").fill("ab")
+    nano.page.locator("#room-model .words").press("Enter")
+    both = "document.querySelectorAll('#room-model .status.fail').length === 2"
+    nano.wait(both)  # of the sentence and of its attention
+    nano.page.evaluate("void (explorer.api = () => new Promise(() => {}))")  # never answers
+    nano.page.locator("#room-model .words").fill("To be again")
+    nano.page.locator("#room-model .words").press("Enter")
+    nano.wait("explorer.state.get().text === 'To be again'", seconds=5)
+    assert nano.page.locator("#room-model .status.fail").count() == 0
+
+
 @pytest.mark.parametrize(
     ("text", "tokens", "words"),
     [("To be. " * 14_286, 64, "the first 64 tokens are run"), ("🙂 to be 🙃", 7, "drops 🙂 🙃"),

@@ -35,6 +35,8 @@ export function statusLine() {
   return {
     box,
     clear: () => only(''),
+    // What was said of an earlier question is not true of the next one; progress is, and stays.
+    anew: () => { if (!box.classList.contains('busy')) { only(''); } },
     // The parts stay while progress comes: a button that is made anew many times a second cannot be pressed.
     busy(what, share, stop) {
       stopNow = stop;
@@ -68,7 +70,7 @@ export function asker(app, name, status) {
     done(result);
   };
   let began = 0;
-  const start = (params, done) => { began = performance.now(); return ask(params, done); };
+  const start = (params, done) => { began = performance.now(); status.anew(); return ask(params, done); };
   start.stop = () => { now?.abort(); now = null; status.clear(); };
   return start;
 }
