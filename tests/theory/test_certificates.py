@@ -593,10 +593,10 @@ def test_t2_anti_aligned_tokens_converge_to_zero(seed, causal, symmetric):
     assert largest_fall(falling) < 1e-9
     sizes = np.linalg.norm(tokens, axis=(1, 2))
     assert sizes[-1] < 0.25 * sizes[0]
-    pace = sizes[-1] / sizes[20]  # t = 400 against t = 100
-    if causal:
-        assert pace < 0.05  # exponential: uniform causal attention leaves no direction unmoved
+    if causal:  # exponential: uniform causal attention leaves no direction unmoved
+        assert sizes[-1] < 1e-4 * sizes[0]  # soon at the solver's noise, where ratios say nothing
     else:
+        pace = sizes[-1] / sizes[20]  # t = 400 against t = 100
         assert pace == pytest.approx(0.5, abs=0.1)  # t^(-1/2)
 
 
