@@ -49,19 +49,21 @@ class Tree:
 
 
 finite = st.floats(allow_nan=False)
+whole = st.integers(-(2**63), 2**63)
 leaves = st.builds(Leaf, value=finite)
 trees = st.recursive(
     st.none(),
     lambda below: st.builds(
         Tree,
+        size=whole,
         leaf=st.none() | leaves,
         leaves=st.lists(leaves, max_size=3).map(tuple),
         shares=st.dictionaries(st.text(), finite, max_size=3),
-        by_number=st.dictionaries(st.integers(), st.none() | leaves, max_size=2),
-        by_place=st.dictionaries(
-            st.tuples(st.integers(), st.integers()), st.sampled_from(Colour), max_size=2
-        ),
-        by_colour=st.dictionaries(st.sampled_from(Colour), st.integers()),
+        pair=st.tuples(whole, st.text()),
+        by_number=st.dictionaries(whole, st.none() | leaves, max_size=2),
+        by_place=st.dictionaries(st.tuples(whole, whole), st.sampled_from(Colour), max_size=2),
+        by_colour=st.dictionaries(st.sampled_from(Colour), whole),
+        either=st.none() | whole | st.text(),
         below=below,
         rows=st.lists(finite, max_size=3),
     ),
@@ -114,6 +116,7 @@ def test_data_that_are_damaged_somewhere_are_read_or_refused(data):
     [
         (("size",), 2.5, r"size: expected a whole number, got 2\.5"),
         (("leaves", 0, "value"), 10**400, r"leaves\[0\]\.value: expected a number, got 1000"),
+        (("size",), 10**400, "size: expected a whole number, got 1000"),
         (("size",), True, "size: expected a whole number, got true"),
         (("is_green",), 1, "is_green: expected true or false, got 1"),
         (("leaves", 0, "value"), "high", r'leaves\[0\]\.value: expected a number, got "high"'),

@@ -11,6 +11,7 @@ from orbitlens.cutting.loss import LossKind
 from orbitlens.cutting.measuring import PartLoss
 from orbitlens.cutting.parts import KINDS
 from orbitlens.cutting.rankings import LayerRanking
+from orbitlens.errors import ResultError
 from orbitlens.results.base import Result
 from orbitlens.results.html import HtmlTable
 from orbitlens.results.tidy import data_frame
@@ -62,6 +63,16 @@ class Cut(Result):
     n_contexts: int
     cost: Cost
     flags: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse rankings that leave out a layer."""
+        n_layers = 1 + max((row.part.layer for row in self.of_kind(PartKind.LAYER)), default=-1)
+        for ranking in self.rankings:
+            if len(ranking.scores) < n_layers:
+                raise ResultError(
+                    f"the ranking {ranking.method!r} has {len(ranking.scores)} scores, expected "
+                    f"one for each of {n_layers} layers."
+                )
 
     def of_kind(self, kind: PartKind) -> list[PartLoss]:
         """Return the parts of one kind, in order."""

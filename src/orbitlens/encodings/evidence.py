@@ -79,7 +79,7 @@ class LayerPositions:
     @property
     def probability(self) -> float:
         """Of the likeliest answer: a pairing, or no rotation."""
-        return 1 / (1 + math.exp(-self.odds))
+        return 0.5 * (1 + math.tanh(self.odds / 2))  # the logistic function, which cannot overflow
 
     @property
     def agrees(self) -> bool | None:

@@ -99,7 +99,8 @@ class Result(ABC):
         try:
             result: R = decode(cls, checked)
             result.summary()  # needs fields that fit each other, not only their types
-        except (ResultError, LookupError, ArithmeticError, ValueError) as error:
+            result._tables()
+        except (ResultError, LookupError, ArithmeticError, ValueError, AssertionError) as error:
             own = isinstance(error, ResultError)
             what = str(error) if own else f"its parts do not fit each other ({error!r})."
             message = f"{name}: this {cls.KIND} is damaged: {what} Make it anew."

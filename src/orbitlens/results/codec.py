@@ -20,9 +20,10 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import torch
 from torch import Tensor
 
-from orbitlens.errors import ResultError
+from orbitlens.errors import OrbitlensError, ResultError
 
 NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+LARGEST_INT = 2**64  # what is larger counts nothing, and need not fit a float
 SHOWN = 40  # characters of wrong data in a message
 
 
@@ -154,7 +155,7 @@ def _number(data: Any) -> float:  # noqa: ANN401
 _SCALARS: dict[Any, tuple[Callable[[Any], bool], str]] = {
     str: (lambda data: isinstance(data, str), "text"),
     bool: (lambda data: isinstance(data, bool), "true or false"),
-    int: (_is_int, "a whole number"),
+    int: (lambda data: _is_int(data) and abs(data) < LARGEST_INT, "a whole number"),
     float: (_is_number, "a number"),
     type(None): (lambda data: data is None, "null"),
 }
@@ -255,7 +256,7 @@ def _decoded_dataclass(kind: Any, data: object, where: str) -> Any:  # noqa: ANN
             raise ResultError(f"{place} is missing.")
     try:
         return kind(**values)
-    except ResultError as error:  # its fields do not fit each other
+    except OrbitlensError as error:  # its fields do not fit each other
         raise ResultError(f"{where or 'the data'}: {error}") from error
 
 
