@@ -9,8 +9,8 @@ text is not at least `MARGIN` below that of a unigram model. 160 settings are dr
 where more fail (`HARDER`: added when a quarter of the first 37 had failed, and a third was wanted),
 100 from where about half failed among the first 145 (`FRONTIER`: added when no run beyond the first
 145 had been looked at; 31 of these had failed), and 60 more such to learn from. Readings and
-thresholds are chosen where `is_learnt`, and judged on all others. Rows are written as they come, and a
-setting that is in the file is left alone.
+thresholds are chosen where `is_learnt`, and judged on all others. Rows are written as they come,
+and a setting that is in the file is left alone.
 """
 
 import argparse

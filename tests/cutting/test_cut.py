@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -104,6 +105,36 @@ def test_dropping_losers_measures_less_and_keeps_the_best(exam):
     assert measuring._still_likely(parts, alike, 2) == parts
     few = {part: [value[:2] for value in found[part]] for part in parts}
     assert measuring._still_likely(parts, few, 2) == parts
+
+
+def test_heads_drop_no_layer(exam):
+    from orbitlens.cutting import measuring
+
+    parts = [Part(kind=PartKind.LAYER, layer=0), Part(kind=PartKind.HEAD, layer=0, head=0)]
+    found = {part: [torch.full((8,), float(part.kind is PartKind.LAYER))] for part in parts}
+    assert measuring._still_likely(parts, found, 1) == parts
+
+
+@pytest.mark.parametrize("removed", [frozenset(), frozenset({1})])
+def test_layers_cost_no_more_passes_than_they_may(removed):
+    """Blocks are counted as they run, so that what is promised is what is paid."""
+    n = 5
+    module = tiny_llama(n)
+    given = [Task(batch={"input_ids": torch.tensor(rows_of(1, seed=k))}) for k in range(8)]
+    exam = Exam(trunk=Trunk(ol.load(module)), tasks=given, kind=LossKind.NEXT)
+    calls = []
+    for block in module.model.layers:
+        block.self_attn.register_forward_hook(lambda *_: calls.append(1))
+    layers = [part for part in parts_of(exam.trunk.stack, LAYERS) if part.layer not in removed]
+    without_each(replace(exam, tasks=given[:1]), layers, removed=removed)
+    a_context = len(calls) / n / len(given)
+    for most in (0.33 * n, 0.5 * n):
+        calls.clear()
+        base, rows = without_each(exam, layers, removed=removed, most_passes=most)
+        paid = len(calls) / n / len(given)
+        assert paid <= most < paid + a_context
+        assert {row.n_contexts for row in rows} == {base.n_batches}
+        assert base.n_batches < len(given)
 
 
 def test_a_part_that_is_dropped_says_on_how_much_it_was_measured(exam):
