@@ -43,9 +43,7 @@ def compared(exam, n_cut, exact):
     single = [task.part(k, k + 1) for task in exam.tasks for k in range(task.n_contexts)]
     layers = list(parts_of(exam.trunk.stack, (PartKind.LAYER,)))
     most = MOST_SHARE * len(layers)
-    _, rows = without_each(
-        replace(exam, tasks=single), layers, keep_best=n_cut, most_passes=most
-    )
+    _, rows = without_each(replace(exam, tasks=single), layers, keep_best=n_cut, most_passes=most)
     ours, truth = chosen(rows, n_cut), chosen(exact, n_cut)
     within = [
         abs(row.difference - whole.difference) <= 2 * row.deviation

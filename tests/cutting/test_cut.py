@@ -325,7 +325,7 @@ def test_one_context_is_too_few_to_choose_by():
 
 
 def test_writing_needs_a_share_to_keep(tmp_path):
-    with pytest.raises(InputError, match="needs keep"):
+    with pytest.raises(InputError, match="needs keep, the share"):
         ol.cut(tiny_llama(), rows_of(2), write_to=tmp_path / "cut")
 
 

@@ -71,7 +71,9 @@ def cut(
     trunk = Trunk(running)
     n_cut = None if keep is None else _n_cut(running, trunk.n_layers, keep)
     if write_to is not None and n_cut is None:
-        raise InputError("write_to needs keep: the share of layers that stays, such as 0.8.")
+        raise InputError(
+            "writing a model needs keep, the share of its layers that stays: --keep 0.8."
+        )
     kind = loss_kind(running)
     given, shown = _tasks(running, text, kind, chosen)
     given, judging = (given, []) if n_cut is None else _halves(given)
