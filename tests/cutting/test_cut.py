@@ -1,5 +1,6 @@
 """The verb `cut`: losses, choices, what is written and what is refused."""
 
+import io
 import itertools
 import json
 from dataclasses import replace
@@ -7,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 import transformers
+from rich.console import Console
 from torch.nn import functional
 
 import orbitlens as ol
@@ -18,6 +20,7 @@ from orbitlens.cutting.rankings import LayerRanking, token_rankings, weight_rank
 from orbitlens.cutting.recipes import mergekit_slices
 from orbitlens.errors import InputError
 from orbitlens.running.removal import Part, PartKind
+from orbitlens.terminal.cut import cut_view
 from small_llama import refused, run
 from tiny_live import tiny_filler, tiny_llama
 
@@ -226,6 +229,29 @@ def test_the_command_prints_what_the_verb_returns(tmp_path):
     for data in (found, expected):
         del data["cost"], data["model"]
     assert found == expected
+
+
+def test_a_sample_is_smaller_and_says_so():
+    asked = ("cut", "orbit-nano-rotary", "--keep", "0.75", "--parts", "layer", "--no-cache")
+    whole, sample = (run(*asked, *more).out for more in ((), ("--fast",)))
+    assert "in 8 contexts" in whole
+    assert "in 4 contexts" in sample  # 4 of 8, each 2.5 of 4 passes: 1.25, and 4 / 3 are allowed
+    assert all("no layer      ±" in out for out in (whole, sample))
+
+
+def test_layers_that_were_dropped_say_on_how_many_contexts_they_were_measured():
+    found = ol.cut("orbit-nano-rotary", options=OPTIONS)
+    first = replace(found.parts[0], n_contexts=4)
+    shown = replace(found, parts=(first, *found.parts[1:]))
+    tables = [_drawn(each) for each in cut_view(shown, Console(width=100))]
+    (table,) = [text for text in tables if "no layer" in text]
+    assert "contexts" in table
+
+
+def _drawn(shown):
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(shown)
+    return console.export_text()
 
 
 WRITTEN = {
