@@ -6,7 +6,8 @@ At least a hundred stacks: pre-, post- and peri-norm, 4 to 64 layers, five first
 encodings, gated and plain MLPs, drawn by a seed. The mean cosine of a single model of this width
 strays by some hundredths, so models of each are built, eight at a time, until the standard error of
 their mean is below `SURE` in every layer, or `MOST` are built; forecasts are means of as many
-draws. Rows are written as they come, and a stack that is in the file is left alone.
+draws. Rows are written as they come; a stack that is in the file, with as many models as the rule
+asks for, is left alone.
 """
 
 import argparse
@@ -86,6 +87,10 @@ def row(plan):
     }
 
 
+def follows_the_rule(found):
+    return found["spread"] < SURE or found["models"] >= MOST
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("docs/forecast-stacks.json"))
@@ -93,9 +98,9 @@ def main():
     torch.set_num_threads(1)
     done = json.loads(options.out.read_text()) if options.out.exists() else []
     for number, plan in enumerate(stacks()):
-        if number < len(done):
+        if number < len(done) and follows_the_rule(done[number]):
             continue
-        done.append(row(plan))
+        done[number : number + 1] = [row(plan)]
         options.out.write_text(json.dumps(done, indent=None, separators=(",", ":")) + "\n")
     errors = [each["error"] for each in done]
     factors = [abs(math.log2(a / b)) for a, b in (each["gradient"] for each in done)]

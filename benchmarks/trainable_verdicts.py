@@ -152,6 +152,20 @@ def of_one_number(name, learning, judging, number):
     return name, outside(np.array([number(row) for row in judging]), rule)
 
 
+def by_norm(learning, judging):
+    """Return what a rule of first weights says that is learnt for each norm by itself."""
+    said = np.zeros(len(judging), dtype=bool)
+    for norm in {row["setting"]["norm"] for row in judging}:
+        own = np.array([row["setting"]["norm"] == norm for row in judging])
+        alike = [row for row in learning if row["setting"]["norm"] == norm]
+        said[own] = of_one_number("", alike, judging, first_weights)[1][own]
+    return said
+
+
+def first_weights(row):
+    return math.log(row["setting"]["init"])
+
+
 def after_twenty(row):
     values = row["above"]
     last = values[AFTER] if len(values) > AFTER else None
@@ -185,10 +199,11 @@ def judge():
             of_one_number(name, learning, judging, number)
             for name, number in (
                 ("depth alone", lambda row: math.log(row["setting"]["layers"])),
-                ("first weights alone", lambda row: math.log(row["setting"]["init"])),
+                ("first weights alone", first_weights),
                 ("the loss after 20 steps", after_twenty),
             )
         ),
+        "first weights, for each norm": by_norm(learning, judging),
     }
     answered = [k for k, v in enumerate(verdicts) if v is not TrainingVerdict.UNCLEAR]
     right = sum((verdicts[k] is TrainingVerdict.FAILS) == bool(fails[k]) for k in answered)
