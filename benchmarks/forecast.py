@@ -6,8 +6,8 @@ At least a hundred stacks: pre-, post- and peri-norm, 4 to 64 layers, five first
 encodings, gated and plain MLPs, drawn by a seed. The mean cosine of a single model of this width
 strays by some hundredths, so models of each are built, eight at a time, until the standard error of
 their mean is below `SURE` in every layer, or `MOST` are built; forecasts are means of as many
-draws. Rows are written as they come; a stack that is in the file, with as many models as the rule
-asks for, is left alone.
+draws. Gradients are those of the first eight. Rows are written as they come; a stack that is in the
+file, with as many models as the rule asks for, is left alone.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import torch
 
 from orbitlens.forecasting.api import forecast
 from orbitlens.forecasting.blueprint import Blueprint
-from orbitlens.forecasting.built import built_course
+from orbitlens.forecasting.built import built_cosines, built_course
 
 NORMS, INITS = ("pre", "post", "peri"), (0.01, 0.02, 0.05, 0.1, 0.2)
 LAYERS = (4, 8, 16, 32, 64)
@@ -56,29 +56,27 @@ def error_of(courses):
     return float(np.std(courses, axis=0, ddof=1).max() / math.sqrt(len(courses)))
 
 
-def built(plan):
-    """Return as many models as the rule asks for, run."""
-    models = []
-    while len(models) < MOST:
-        models += [built_course(plan, len(models) + k) for k in range(AT_ONCE)]
-        if error_of([run.cosines for run in models]) < SURE:
-            break
-    return models
+def more_cosines(plan, courses):
+    """Return mean cosines of as many models as the rule asks for; some are there already."""
+    while error_of(courses) >= SURE and len(courses) < MOST:
+        courses = [*courses, *(built_cosines(plan, len(courses) + k) for k in range(AT_ONCE))]
+    return courses
 
 
 def row(plan):
     started = time.process_time()
     runs = [forecast(plan, seed=seed) for seed in range(AT_ONCE)]
     cost = (time.process_time() - started) / AT_ONCE
-    models = built(plan)
-    runs += [forecast(plan, seed=seed, advise=False) for seed in range(AT_ONCE, len(models))]
-    courses, ratios = [run.cosines for run in models], [run.gradient for run in models]
+    models = [built_course(plan, seed) for seed in range(AT_ONCE)]
+    courses = more_cosines(plan, [run.cosines for run in models])
+    ratios = [run.gradient for run in models]
+    told = np.mean([math.log(run.depths[0].gradient) for run in runs])
+    runs += [forecast(plan, seed=seed, advise=False) for seed in range(AT_ONCE, len(courses))]
     found = np.mean([[each.cosine for each in run.depths] for run in runs], axis=0)
     truth = np.mean(courses, axis=0)
-    told = np.mean([math.log(run.depths[0].gradient) for run in runs])
     return {
         "plan": {key: value for key, value in asdict(plan).items() if value is not None},
-        "models": len(models),
+        "models": len(courses),
         "error": float(np.abs(found - truth).max()),
         "spread": error_of(courses),
         "last": [float(found[-1]), float(truth[-1])],
