@@ -103,6 +103,12 @@ def test_a_calm_stack_trains_and_deeper_explosions_read_higher():
     assert readings[1]["erasure"] > readings[0]["erasure"] + 10  # no bound is in its way
 
 
+def test_the_command_shows_what_is_left_of_embeddings():
+    shown = run("forecast", "--layers", "4", "--width", "64", "--heads", "4", "--norm", "post").out
+    assert "kept" in shown
+    assert "share of the embeddings" in shown
+
+
 def test_a_plain_mlp_is_never_too_faint():
     plain = ol.Blueprint(layers=2, norm="none", init=1e-3, activation="gelu", **SMALL)
     assert ol.forecast(plain, advise=False).readings["faintness"] == 0

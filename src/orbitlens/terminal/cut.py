@@ -24,7 +24,8 @@ def cut_view(result: Cut, console: Console) -> Iterator[RenderableType]:
     yield _layers(result)
     yield Text(
         f"loss more than the whole model's ({result.loss_kind.value}); dim: nothing that shows. "
-        "±: standard error of that without the layer. Right: scores that know no loss, low for layers to cut",
+        "±: standard error of that without the layer. Right: scores that know no loss, low for "
+        "layers to cut",
         style="dim",
     )
     if result.of_kind(PartKind.HEAD):
