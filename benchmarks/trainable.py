@@ -2,12 +2,14 @@
 
     python benchmarks/trainable.py --text FILE [--out docs/forecast-trainable.json]
 
-200 settings of the lab (depth, width, first weights, norms, narrower maps into the stream, QK-norm,
+360 settings of the lab (depth, width, first weights, norms, narrower maps into the stream, QK-norm,
 encoding, activation) are trained on characters for a short budget, all by one rule: AdamW, a rate
 of 0.008/√layers with a warm-up over a fifth of the steps. A run *fails* when its loss on held-out
 text is not at least `MARGIN` below that of a unigram model. 160 settings are drawn evenly, 40 from
-where more fail (`HARDER`: added when a quarter of the first 37 had failed, and a third was wanted).
-The first 80 are to learn thresholds from, all others to judge them. Rows are written as they come,
+where more fail (`HARDER`: added when a quarter of the first 37 had failed, and a third was wanted),
+100 from where about half failed among the first 145 (`FRONTIER`: added when no run beyond the first
+145 had been looked at; 31 of these had failed), and 60 more such to learn from. Readings and
+thresholds are chosen where `is_learnt`, and judged on all others. Rows are written as they come,
 and a setting that is in the file is left alone.
 """
 
@@ -42,20 +44,48 @@ HARDER = {
     "init": (0.1, 0.2, 0.3),
 }
 N_EVEN, N_HARDER = 160, 40
-N_LEARNT = 80  # settings, the first, that thresholds are learnt on
+DEEP = (4, 6, 8, 12, 16, 24, 32, 48)
+FRONTIER = (  # choices, and how many settings
+    ({"layers": DEEP, "norm": ("post",), "init": (0.1, 0.15, 0.2, 0.2, 0.3)}, 44),
+    ({"norm": ("none",), "init": (0.005, 0.01, 0.01, 0.02, 0.15, 0.2, 0.3)}, 44),
+    ({"norm": ("pre", "peri")}, 12),
+)
+N_MORE = 30  # settings a kind, of the first two of these, to learn from
+N_FIRST, N_JUDGED = 145, 155  # in order: learnt from, judged, and the rest again learnt from
 STEPS, BATCH, CONTEXT, HEADS = 100, 8, 32, 4
 MARGIN = 0.1  # nats below a unigram model that a run must reach
 N_TEST = 256  # held-out contexts
 
 
 def settings():
-    """Return the settings in an order drawn once."""
+    """Return the settings in an order drawn once: even and harder ones, then the frontier's."""
     chance, found = random.Random("trainable"), []
-    for choices, n in ((CHOICES, N_EVEN), (CHOICES | HARDER, N_EVEN + N_HARDER)):
-        while len(found) < n:
-            drawn = {name: chance.choice(values) for name, values in choices.items()}
-            if drawn not in found:
-                found.append(drawn)
+    for choices, n in ((CHOICES, N_EVEN), (CHOICES | HARDER, N_HARDER)):
+        found += drawn_settings(choices, n, chance, found)
+    for seed, streams in (
+        ("frontier", FRONTIER),
+        ("frontier to learn from", [(choices, N_MORE) for choices, _ in FRONTIER[:2]]),
+    ):
+        chance, frontier = random.Random(seed), []
+        for choices, n in streams:
+            frontier += drawn_settings(CHOICES | choices, n, chance, found + frontier)
+        chance.shuffle(frontier)
+        found += frontier
+    return found
+
+
+def is_learnt(number):
+    """Say whether a setting is one to learn from."""
+    return not N_FIRST <= number < N_FIRST + N_JUDGED
+
+
+def drawn_settings(choices, n, chance, known):
+    """Return settings that are not known yet."""
+    found = []
+    while len(found) < n:
+        drawn = {name: chance.choice(values) for name, values in choices.items()}
+        if drawn not in found and drawn not in known:
+            found.append(drawn)
     return found
 
 

@@ -1,6 +1,6 @@
 """Verdicts of `forecast` against runs that were trained: thresholds learnt, then judged once.
 
-    python benchmarks/trainable_verdicts.py learn     # on the first 80 settings
+    python benchmarks/trainable_verdicts.py learn     # on settings that are there for it
     python benchmarks/trainable_verdicts.py judge     # on the others, once
 
 Both read docs/forecast-trainable.json, of `trainable.py`. `learn` writes the thresholds into the
@@ -17,9 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from trainable import CONTEXT, HEADS, N_LEARNT, narrower, settings
+from trainable import CONTEXT, HEADS, is_learnt, narrower, settings
 
-from orbitlens.forecasting.api import forecast
+from orbitlens.forecasting.api import depths_of
 from orbitlens.forecasting.blueprint import Blueprint
 from orbitlens.forecasting.forecast_result import TrainingVerdict
 from orbitlens.forecasting.trainability import (
@@ -28,6 +28,7 @@ from orbitlens.forecasting.trainability import (
     LearntThresholds,
     Threshold,
     learnt,
+    readings_of,
     verdict_of,
 )
 from orbitlens.results.codec import encode
@@ -55,17 +56,17 @@ def plan_of(setting):
 
 
 def runs(half):
-    """Return the runs to learn from, of which none may be missing, or those to judge."""
-    stored = json.loads(RUNS.read_text())
-    if len(stored) < N_LEARNT:
-        raise SystemExit(f"{RUNS}: {len(stored)} of {N_LEARNT} runs to learn from are there.")
-    if half == "judge":
-        print(f"{len(stored) - N_LEARNT} of {len(settings()) - N_LEARNT} runs to judge are there")
-    return stored[:N_LEARNT] if half == "learn" else stored[N_LEARNT:]
+    """Return the runs to learn from, or those to judge: as many as there are, in their order."""
+    stored = {json.dumps(row["setting"]): row for row in json.loads(RUNS.read_text())}
+    numbers = [k for k in range(len(settings())) if is_learnt(k) == (half == "learn")]
+    wanted = [json.dumps(settings()[k]) for k in numbers]
+    print(f"{sum(each in stored for each in wanted)} of {len(wanted)} runs to {half} are there")
+    return [stored[each] for each in wanted if each in stored]
 
 
 def readings(rows):
-    return [forecast(plan_of(row["setting"]), advise=False).readings for row in rows]
+    plans = [plan_of(row["setting"]) for row in rows]
+    return [readings_of(plan, list(depths_of(plan, seed=0))) for plan in plans]
 
 
 # --- learning --------------------------------------------------------------------------------
@@ -78,28 +79,32 @@ def gaps(values):
 
 
 def learnt_thresholds(table, fails):
-    """Return the thresholds with fewest errors; among equals those with most room around them."""
-    names = list(table)
+    """Return thresholds with fewest errors, and their number.
+
+    The first three are found together, among equals with most room around them; that of collapse,
+    which the others leave little to say, is the lowest that costs no further error.
+    """
+    names = ("erasure", "faintness", "sensitivity")
     places = [gaps(table[name]) for name in names]
     beyond = [table[n][:, None] > p[None, :] for n, p in zip(names, places, strict=True)]
     best = None
     for first, second in itertools.product(range(len(places[0])), range(len(places[1]))):
         pair = beyond[0][:, first] | beyond[1][:, second]
         wrong = ((pair[:, None] | beyond[2]) != fails[:, None]).sum(axis=0)
+        if best is not None and wrong.min() > best[0][0]:
+            continue
         for third in np.flatnonzero(wrong == wrong.min()):
-            chosen = (first, second, third)
-            found = [
-                threshold(table[n], p[k], fails)
-                for n, p, k in zip(names, places, chosen, strict=True)
-            ]
-            room = sum(
-                (t.fails_from - t.trains_to) / (1e-9 + np.ptp(table[n]))
-                for n, t in zip(names, found, strict=True)
-            )
+            at = zip(names, places, (first, second, third), strict=True)
+            found = {name: threshold(table[name], p[k], fails) for name, p, k in at}
+            room = sum(each.fails_from - each.trains_to for each in found.values())
             key = (int(wrong[third]), -room)
             if best is None or key < best[0]:
-                best = (key, dict(zip(names, found, strict=True)))
-    return best[1], best[0][0]
+                best = key, found, pair | beyond[2][:, third]
+    (n_wrong, _), found, said = best
+    for place in gaps(table["collapse"]):
+        if ((said | (table["collapse"] > place)) != fails).sum() <= n_wrong:
+            return found | {"collapse": threshold(table["collapse"], place, fails)}, n_wrong
+    raise AssertionError("a threshold above all values costs nothing")
 
 
 def threshold(values, place, fails):
@@ -147,6 +152,20 @@ def of_one_number(name, learning, judging, number):
     return name, outside(np.array([number(row) for row in judging]), rule)
 
 
+def by_norm(learning, judging):
+    """Return what a rule of first weights says that is learnt for each norm by itself."""
+    said = np.zeros(len(judging), dtype=bool)
+    for norm in {row["setting"]["norm"] for row in judging}:
+        own = np.array([row["setting"]["norm"] == norm for row in judging])
+        alike = [row for row in learning if row["setting"]["norm"] == norm]
+        said[own] = of_one_number("", alike, judging, first_weights)[1][own]
+    return said
+
+
+def first_weights(row):
+    return math.log(row["setting"]["init"])
+
+
 def after_twenty(row):
     values = row["above"]
     last = values[AFTER] if len(values) > AFTER else None
@@ -180,10 +199,11 @@ def judge():
             of_one_number(name, learning, judging, number)
             for name, number in (
                 ("depth alone", lambda row: math.log(row["setting"]["layers"])),
-                ("first weights alone", lambda row: math.log(row["setting"]["init"])),
+                ("first weights alone", first_weights),
                 ("the loss after 20 steps", after_twenty),
             )
         ),
+        "first weights, for each norm": by_norm(learning, judging),
     }
     answered = [k for k, v in enumerate(verdicts) if v is not TrainingVerdict.UNCLEAR]
     right = sum((verdicts[k] is TrainingVerdict.FAILS) == bool(fails[k]) for k in answered)

@@ -6,13 +6,13 @@ import torch
 import transformers
 
 
-def tiny_llama():
+def tiny_llama(n_layers=2):
     """Return a model in float32, made as a user would make it."""
     torch.manual_seed(0)
     config = transformers.LlamaConfig(
         hidden_size=16,
         intermediate_size=24,
-        num_hidden_layers=2,
+        num_hidden_layers=n_layers,
         vocab_size=40,
         num_attention_heads=4,
         num_key_value_heads=2,

@@ -8,6 +8,7 @@ from typing import Any
 from generated.tables import table
 
 STORED = Path(__file__).resolve().parents[1] / "cut-regret.json"
+FAST = STORED.with_name("cut-fast.json")
 METHODS = {
     "random": ("nothing", "0"),
     "magnitude": ("weights", "0"),
@@ -29,6 +30,47 @@ def _stored() -> list[dict[str, Any]]:
 
 def _regrets(rows: list[dict[str, Any]], method: str) -> list[float]:
     return [budget["regret"][method] for row in rows for budget in row["budgets"]]
+
+
+def _fast() -> list[dict[str, Any]]:
+    stored: list[dict[str, Any]] = json.loads(FAST.read_text(encoding="utf-8"))
+    return stored
+
+
+def fast() -> str:
+    """Return what layers cost on a sample, and whether they are those of exact losses."""
+    lines = []
+    for row in _fast():
+        for budget in row["budgets"]:
+            same = budget["fast"] == budget["exact"]
+            lines.append(
+                [
+                    row["model"],
+                    f"{budget['cut']} of {row['layers']}",
+                    str(row["contexts"]),
+                    f"{(row['layers'] + 1) / 2:.1f}",
+                    f"{budget['passes']:.2f}",
+                    f"{budget['passes'] / row['layers']:.2f}",
+                    "the same" if same else f"another (+{budget['lost']:.3f})",
+                ]
+            )
+    names = ("Model", "cut", "contexts", "exact", "sample", "sample, a layer", "layers chosen")
+    return table(names, lines)
+
+
+def fast_words() -> str:
+    """Return how often the sets are the same, at what cost."""
+    budgets = [(row, budget) for row in _fast() for budget in row["budgets"]]
+    same = sum(budget["fast"] == budget["exact"] for _, budget in budgets)
+    shares = [budget["passes"] / row["layers"] for row, budget in budgets]
+    within = [sum(budget["within"][k] for _, budget in budgets) for k in (0, 1)]
+    met = "met" if max(shares) <= 1 / 3 else "missed"
+    return (
+        f"In {same} of {len(budgets)} cuts of {len(_fast())} models the layers are those of "
+        f"exact losses, at {statistics.median(shares):.2f} passes a layer in median and "
+        f"{max(shares):.2f} at most: the goal of a third is {met}. Exact losses lie within two "
+        f"standard errors of {within[0]} of {within[1]} estimates."
+    )
 
 
 def regret() -> str:

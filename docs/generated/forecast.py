@@ -60,6 +60,24 @@ def _cells(rows: list[dict[str, Any]]) -> list[str]:
     ]
 
 
+SURE = 0.01  # standard error of a mean cosine that was asked for
+
+
+def stacks_words() -> str:
+    """Return how many stacks are near, and where models still differ too much to tell."""
+    rows = _stored()
+    near = sum(row["error"] <= NEAR for row in rows)
+    sure = [row for row in rows if row["spread"] < SURE]
+    sure_near = sum(row["error"] <= NEAR for row in sure)
+    built = sum(row["models"] for row in rows)
+    met = "met" if near >= 100 else "missed"
+    return (
+        f"{built:,} models were built. C is within {NEAR} in every layer of {near} of {len(rows)} "
+        f"stacks: the goal of 100 is {met}. In {len(sure)} stacks the mean of models is as sure as "
+        f"the rule asks, and the forecast is within {NEAR} in {sure_near} of these."
+    )
+
+
 def cost() -> str:
     """Return how long a forecast takes."""
     found = [row["milliseconds"] for row in _stored()]

@@ -1,11 +1,14 @@
 """The verb `cut`: losses, choices, what is written and what is refused."""
 
+import io
 import itertools
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 import transformers
+from rich.console import Console
 from torch.nn import functional
 
 import orbitlens as ol
@@ -17,6 +20,7 @@ from orbitlens.cutting.rankings import LayerRanking, token_rankings, weight_rank
 from orbitlens.cutting.recipes import mergekit_slices
 from orbitlens.errors import InputError
 from orbitlens.running.removal import Part, PartKind
+from orbitlens.terminal.cut import cut_view
 from small_llama import refused, run
 from tiny_live import tiny_filler, tiny_llama
 
@@ -104,6 +108,36 @@ def test_dropping_losers_measures_less_and_keeps_the_best(exam):
     assert measuring._still_likely(parts, alike, 2) == parts
     few = {part: [value[:2] for value in found[part]] for part in parts}
     assert measuring._still_likely(parts, few, 2) == parts
+
+
+def test_heads_drop_no_layer(exam):
+    from orbitlens.cutting import measuring
+
+    parts = [Part(kind=PartKind.LAYER, layer=0), Part(kind=PartKind.HEAD, layer=0, head=0)]
+    found = {part: [torch.full((8,), float(part.kind is PartKind.LAYER))] for part in parts}
+    assert measuring._still_likely(parts, found, 1) == parts
+
+
+@pytest.mark.parametrize("removed", [frozenset(), frozenset({1})])
+def test_layers_cost_no_more_passes_than_they_may(removed):
+    """Blocks are counted as they run, so that what is promised is what is paid."""
+    n = 5
+    module = tiny_llama(n)
+    given = [Task(batch={"input_ids": torch.tensor(rows_of(1, seed=k))}) for k in range(8)]
+    exam = Exam(trunk=Trunk(ol.load(module)), tasks=given, kind=LossKind.NEXT)
+    calls = []
+    for block in module.model.layers:
+        block.self_attn.register_forward_hook(lambda *_: calls.append(1))
+    layers = [part for part in parts_of(exam.trunk.stack, LAYERS) if part.layer not in removed]
+    without_each(replace(exam, tasks=given[:1]), layers, removed=removed)
+    a_context = len(calls) / n / len(given)
+    for most in (0.33 * n, 0.5 * n):
+        calls.clear()
+        base, rows = without_each(exam, layers, removed=removed, most_passes=most)
+        paid = len(calls) / n / len(given)
+        assert paid <= most < paid + a_context
+        assert {row.n_contexts for row in rows} == {base.n_batches}
+        assert base.n_batches < len(given)
 
 
 def test_a_part_that_is_dropped_says_on_how_much_it_was_measured(exam):
@@ -195,6 +229,29 @@ def test_the_command_prints_what_the_verb_returns(tmp_path):
     for data in (found, expected):
         del data["cost"], data["model"]
     assert found == expected
+
+
+def test_a_sample_is_smaller_and_says_so():
+    asked = ("cut", "orbit-nano-rotary", "--keep", "0.75", "--parts", "layer", "--no-cache")
+    whole, sample = (run(*asked, *more).out for more in ((), ("--fast",)))
+    assert "in 8 contexts" in whole
+    assert "in 4 contexts" in sample  # 4 of 8, each 2.5 of 4 passes: 1.25, and 4 / 3 are allowed
+    assert all("no layer      ±" in out for out in (whole, sample))
+
+
+def test_layers_that_were_dropped_say_on_how_many_contexts_they_were_measured():
+    found = ol.cut("orbit-nano-rotary", options=OPTIONS)
+    first = replace(found.parts[0], n_contexts=4)
+    shown = replace(found, parts=(first, *found.parts[1:]))
+    tables = [_drawn(each) for each in cut_view(shown, Console(width=100))]
+    (table,) = [text for text in tables if "no layer" in text]
+    assert "contexts" in table
+
+
+def _drawn(shown):
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(shown)
+    return console.export_text()
 
 
 WRITTEN = {
@@ -294,7 +351,7 @@ def test_one_context_is_too_few_to_choose_by():
 
 
 def test_writing_needs_a_share_to_keep(tmp_path):
-    with pytest.raises(InputError, match="needs keep"):
+    with pytest.raises(InputError, match="needs keep, the share"):
         ol.cut(tiny_llama(), rows_of(2), write_to=tmp_path / "cut")
 
 

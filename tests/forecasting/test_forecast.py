@@ -12,7 +12,7 @@ from torch.nn import functional
 import orbitlens as ol
 from orbitlens.errors import InputError, UnknownFamilyError
 from orbitlens.forecasting.activations import kernel
-from orbitlens.forecasting.built import built_course
+from orbitlens.forecasting.built import built_cosines, built_course
 from orbitlens.forecasting.configs import blueprint_of
 from orbitlens.forecasting.grams import alibi_bias, attention, root_of, start
 from orbitlens.heads.head import alibi_slopes
@@ -47,6 +47,11 @@ def test_cosines_and_gradients_are_those_of_models_that_are_built(name):
     cosines, measured = built(plan)
     assert np.abs(found - cosines).max() < 0.05
     assert 0.7 < ratio / measured < 1.4
+
+
+def test_a_run_forward_alone_has_the_same_cosines():
+    plan = ol.Blueprint(**SIZES, norm="post", init=0.1)
+    assert built_cosines(plan, 3) == built_course(plan, 3).cosines
 
 
 def test_another_norm_gives_another_course():

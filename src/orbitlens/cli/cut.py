@@ -38,7 +38,7 @@ def command(
         str, typer.Option(metavar="KINDS", help="Of layer, attention, mlp, head: which to try.")
     ] = "layer,attention,mlp,head",
     fast: Annotated[
-        bool, typer.Option("--fast", help="Stop measuring layers that clearly stay.")
+        bool, typer.Option("--fast", help="Layers on a sample, at a third of a pass each.")
     ] = False,
     context: Annotated[int | None, typer.Option(metavar="N", help="Tokens of a context.")] = None,
     max_tokens: Annotated[

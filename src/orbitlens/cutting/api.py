@@ -15,7 +15,14 @@ import torch
 
 from orbitlens.cutting.cut_result import ChosenCut, Cut
 from orbitlens.cutting.loss import LossKind, PerContext, Task, loss_kind, losses, tasks
-from orbitlens.cutting.measuring import Exam, PartLoss, greedy, loss_without, without_each
+from orbitlens.cutting.measuring import (
+    Baseline,
+    Exam,
+    PartLoss,
+    greedy,
+    loss_without,
+    without_each,
+)
 from orbitlens.cutting.options import CutOptions
 from orbitlens.cutting.parts import Trunk, parts_of
 from orbitlens.cutting.rankings import token_rankings, weight_rankings
@@ -29,6 +36,7 @@ from orbitlens.running.removal import PartKind
 from orbitlens.running.workers import threads_for
 
 Progress = Callable[[int, int | None], None]
+MOST_SHARE = 1 / 3  # of one pass a layer: what layers may cost together where that is to be fast
 SAME = 1e-6  # by how much the loss of a written model may differ from what was promised
 
 
@@ -63,21 +71,17 @@ def cut(
     trunk = Trunk(running)
     n_cut = None if keep is None else _n_cut(running, trunk.n_layers, keep)
     if write_to is not None and n_cut is None:
-        raise InputError("write_to needs keep: the share of layers that stays, such as 0.8.")
+        raise InputError(
+            "writing a model needs keep, the share of its layers that stays: --keep 0.8."
+        )
     kind = loss_kind(running)
     given, shown = _tasks(running, text, kind, chosen)
     given, judging = (given, []) if n_cut is None else _halves(given)
     exam = Exam(trunk=trunk, tasks=given, kind=kind)
-    keep_best = n_cut if chosen.drop_losers else None
     with threads_for(running.n_parameters):
-        parts = list(parts_of(trunk.stack, chosen.kinds))
-        base, rows = without_each(exam, parts, keep_best=keep_best, progress=progress)
+        base, rows, steps = _tried(exam, chosen, n_cut, progress)
         rankings = (*token_rankings(exam), *weight_rankings(running.checkpoint))
-        picked = None
-        if n_cut is not None:
-            layers = [row for row in rows if row.part.kind is PartKind.LAYER]
-            steps = greedy(exam, n_cut, drop_losers=chosen.drop_losers, first=layers)
-            picked = _judged(replace(exam, tasks=judging), steps, write_to)
+        picked = _judged(replace(exam, tasks=judging), steps, write_to) if steps else None
     return Cut(
         model=model_info(opened.checkpoint),
         loss_kind=kind,
@@ -87,13 +91,33 @@ def cut(
         chosen=picked,
         shares_weights=trunk.is_shared,
         text=shown,
-        n_tokens=sum(_n_tokens(task) for task in given),
-        n_contexts=sum(task.n_contexts for task in given),
+        n_tokens=sum(map(_n_tokens, given[: base.n_batches])),
+        n_contexts=len(base.by_context),
         cost=Cost(
             seconds=time.perf_counter() - started, bytes_read=0, peak_rss_bytes=peak_rss_bytes()
         ),
         flags=(*opened.architecture.flags, *opened.notes),
     )
+
+
+def _tried(
+    exam: Exam, options: CutOptions, n_cut: int | None, progress: Progress | None
+) -> tuple[Baseline, list[PartLoss], list[PartLoss]]:
+    """Return the loss, that without each part, and the layers that go, in order."""
+    is_fast, n_layers = options.drop_losers, exam.trunk.n_layers
+    most_passes = MOST_SHARE * n_layers if is_fast else math.inf
+    base, rows = without_each(
+        exam,
+        list(parts_of(exam.trunk.stack, options.kinds)),
+        keep_best=n_cut if is_fast else None,
+        most_passes=most_passes,
+        progress=progress,
+    )
+    if n_cut is None:
+        return base, rows, []
+    layers = [row for row in rows if row.part.kind is PartKind.LAYER]
+    steps = greedy(exam, n_cut, drop_losers=is_fast, most_passes=most_passes, first=layers)
+    return base, rows, steps
 
 
 def _n_cut(model: Model, n_layers: int, keep: float) -> int:

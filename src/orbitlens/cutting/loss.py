@@ -36,6 +36,11 @@ class LossKind(StrEnum):
     POOLED = "1 − cosine of the mean last state with the whole model's"
 
     @property
+    def unit(self) -> str:
+        """What numbers of this kind are in."""
+        return "1 − cosine" if self is LossKind.POOLED else "nats"
+
+    @property
     def is_distance(self) -> bool:
         """Whether it is 0 for the whole model, whatever its quality."""
         return self in {LossKind.CLASSES, LossKind.POOLED}

@@ -45,6 +45,7 @@ class Baseline:
     """The loss of the model that parts are taken out of."""
 
     by_context: PerContext
+    n_batches: int  # that were run: fewer than there are where layers have cost what they may
 
     @property
     def loss(self) -> float:
@@ -58,18 +59,27 @@ def without_each(
     *,
     removed: frozenset[int] = frozenset(),
     keep_best: int | None = None,
+    most_passes: float = math.inf,
     progress: Progress | None = None,
 ) -> tuple[Baseline, list[PartLoss]]:
     """Return the loss of a model, and without each of some parts beside.
 
-    With `keep_best`, a part is measured no further once it is clearly not among that many whose
-    absence costs least; its row says on how many contexts it was measured.
+    With `keep_best`, a layer is measured no further once it is clearly not among that many whose
+    absence costs least. `most_passes` over all contexts is what layers may cost together, the runs
+    that they are compared with included; the first batch is always run. A row says on how many
+    contexts it was measured.
     """
     base: list[PerContext] = []
     found: dict[Part, list[PerContext]] = {part: [] for part in parts}
     left, trunk, kind = list(parts), exam.trunk, exam.kind
+    passes_left = most_passes * sum(task.n_contexts for task in exam.tasks)
     with trunk.ready():
         for number, task in enumerate(exam.tasks):
+            passes_left -= task.n_contexts * _passes(left, trunk.n_layers, removed)
+            if passes_left < 0 and number:
+                left = [part for part in left if part.kind is not PartKind.LAYER]
+            if not left:
+                break
             whole, states = trunk.states(task.batch)
             output = whole
             if removed:
@@ -82,7 +92,8 @@ def without_each(
                 left = _still_likely(left, found, keep_best)
             if progress is not None:
                 progress(number + 1, len(exam.tasks))
-    return Baseline(by_context=torch.cat(base)), [_row(part, base, found[part]) for part in parts]
+    whole_loss = Baseline(by_context=torch.cat(base), n_batches=len(base))
+    return whole_loss, [_row(part, base, found[part]) for part in parts]
 
 
 def loss_without(exam: Exam, removed: frozenset[int]) -> PerContext:
@@ -101,13 +112,15 @@ def greedy(
     n_cut: int,
     *,
     drop_losers: bool = False,
+    most_passes: float = math.inf,
     first: Sequence[PartLoss] = (),
     progress: Progress | None = None,
 ) -> list[PartLoss]:
     """Return layers in the order in which they are taken out: each time the one that costs least.
 
     Layers that share their weights cost the same wherever they are; of these the last is taken.
-    `first` are losses without each layer, where they were measured already.
+    `first` are losses without each layer, where they were measured already. `drop_losers` and
+    `most_passes` hold for each layer that is taken out, as in `without_each`.
     """
     removed: frozenset[int] = frozenset()
     steps: list[PartLoss] = []
@@ -117,7 +130,9 @@ def greedy(
             left = [layer for layer in reversed(range(exam.trunk.n_layers)) if layer not in removed]
             parts = [Part(kind=PartKind.LAYER, layer=layer) for layer in left]
             keep = 1 if drop_losers else None
-            _, rows = without_each(exam, parts, removed=removed, keep_best=keep)
+            _, rows = without_each(
+                exam, parts, removed=removed, keep_best=keep, most_passes=most_passes
+            )
         most = max(row.n_contexts for row in rows)
         best = min((row for row in rows if row.n_contexts == most), key=lambda row: row.loss)
         rows = []
@@ -140,22 +155,37 @@ def _row(part: Part, base: Sequence[PerContext], found: Sequence[PerContext]) ->
     )
 
 
+def _passes(parts: Sequence[Part], n_layers: int, removed: frozenset[int]) -> float:
+    """Return what a context costs without each of the layers among some parts, in passes.
+
+    A layer that is out leaves those behind it to be run; the whole model is run once, and once more
+    without what is removed already.
+    """
+    layers = [part.layer for part in parts if part.kind is PartKind.LAYER]
+    if not layers:
+        return 0.0
+    gone = sorted(removed)
+    behind = sum(n_layers - 1 - k - sum(other > k for other in gone) for k in layers)
+    return 1 + (n_layers - len(gone) if gone else 0) / n_layers + behind / n_layers
+
+
 def _still_likely(
     left: list[Part], found: dict[Part, list[PerContext]], keep_best: int
 ) -> list[Part]:
-    """Return the parts that may still be among the `keep_best` whose absence costs least.
+    """Return parts without the layers that are clearly not among the `keep_best` that cost least.
 
-    Two parts are compared on the same contexts: by the error of the difference between them.
+    Two layers are compared on the same contexts: by the error of the difference between them.
     """
-    if sum(map(len, found[left[0]])) < FEWEST or len(left) <= keep_best:
+    layers = [part for part in left if part.kind is PartKind.LAYER]
+    if len(layers) <= keep_best or sum(map(len, found[layers[0]])) < FEWEST:
         return left
-    measured = {part: torch.cat(found[part]) for part in left}
-    ranked = sorted(left, key=lambda part: float(measured[part].mean()))
+    measured = {part: torch.cat(found[part]) for part in layers}
+    ranked = sorted(layers, key=lambda part: float(measured[part].mean()))
     worst = measured[ranked[keep_best - 1]]
 
     def is_likely(part: Part) -> bool:
         gap = measured[part] - worst
         return float(gap.mean()) <= SURE * float(gap.std()) / math.sqrt(len(gap))
 
-    kept = set(ranked[:keep_best]) | {part for part in left if is_likely(part)}
-    return [part for part in left if part in kept]
+    kept = {*ranked[:keep_best], *filter(is_likely, layers)}
+    return [part for part in left if part in kept or part.kind is not PartKind.LAYER]

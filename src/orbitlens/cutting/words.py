@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from orbitlens.cutting.cut_result import ChosenCut, Cut
+from orbitlens.cutting.loss import LossKind
 from orbitlens.cutting.measuring import PartLoss
 from orbitlens.cutting.parts import KINDS
 from orbitlens.encodings.words import ranges
@@ -23,9 +24,9 @@ def summary_sentences(result: Cut) -> Iterator[str]:
     if result.chosen is not None:
         yield from chosen_sentences(result, result.chosen)
     elif result.loss_kind.is_distance:
-        yield f"Measured is the {result.loss_kind.value}: 0 for the whole model."
+        yield f"Measured is {_name(result)}: 0 for the whole model."
     else:
-        yield f"The whole model has a {_name(result)} of {result.whole_loss:.2f} nats."
+        yield f"For the whole model {_name(result)} is {result.whole_loss:.2f} nats."
     for kind in KINDS:
         rows = result.of_kind(kind)
         if rows:
@@ -33,7 +34,8 @@ def summary_sentences(result: Cut) -> Iterator[str]:
 
 
 def _name(result: Cut) -> str:
-    return result.loss_kind.value.removesuffix(", nats")
+    named = result.loss_kind.value.removesuffix(", nats")
+    return named if result.loss_kind is LossKind.POOLED else f"the {named}"
 
 
 def chosen_sentences(result: Cut, chosen: ChosenCut) -> Iterator[str]:
@@ -41,10 +43,10 @@ def chosen_sentences(result: Cut, chosen: ChosenCut) -> Iterator[str]:
     n_layers, named = result.model.n_layers, _layers(chosen.layers)
     error = "" if chosen.deviation is None else f" ± {chosen.deviation:.2g}"
     if result.loss_kind.is_distance:
-        cost = f"the {_name(result)} is {chosen.loss:.3g}{error}"
+        cost = f"{_name(result)} is {chosen.loss:.3g}{error}"
     else:
         cost = (
-            f"the {_name(result)} goes from {chosen.whole_loss:.2f} to {chosen.loss:.2f} nats "
+            f"{_name(result)} goes from {chosen.whole_loss:.2f} to {chosen.loss:.2f} nats "
             f"({chosen.difference:+.3f}{error})"
         )
     yield (
@@ -52,7 +54,8 @@ def chosen_sentences(result: Cut, chosen: ChosenCut) -> Iterator[str]:
         "in the choice."
     )
     if chosen.written_to is not None:
-        yield f"The model without them was written to {chosen.written_to}, and loses as much."
+        them = "it" if len(chosen.layers) == 1 else "them"
+        yield f"The model without {them} was written to {chosen.written_to}, and loses as much."
 
 
 def kind_sentence(result: Cut, kind: PartKind, rows: Sequence[PartLoss]) -> str:

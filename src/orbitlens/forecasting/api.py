@@ -59,7 +59,7 @@ def forecast(
     started = time.perf_counter()
     plan, called = plan_of(config)
     plan = plan if context is None else replace(plan, context=context)
-    depths = tuple(_depths(plan, seed))
+    depths = tuple(depths_of(plan, seed))
     readings = readings_of(plan, depths)
     verdict = verdict_of(readings, learnt().thresholds)
     is_sound = depths[-1].cosine <= COLLAPSED and verdict is not TrainingVerdict.FAILS
@@ -102,17 +102,19 @@ def _read(file: Path) -> dict[str, Any]:
 # --- by depth --------------------------------------------------------------------------------
 
 
-def _depths(plan: Blueprint, seed: int) -> Iterator[DepthForecast]:
+def depths_of(plan: Blueprint, seed: int) -> Iterator[DepthForecast]:
+    """Yield what is forecast in front of each layer, and behind the last."""
     rng = np.random.default_rng(seed)
     walk = plain_walk(plan, rng) if plan.refinement == "none" else definite_walk(plan, rng)
     total = float(np.trace(walk.back[-1]))
     deviations = [*walk.deviations, None]
     for layer, (gram, back) in enumerate(zip(walk.grams, walk.back, strict=True)):
-        yield _depth(layer, gram, deviations[layer], math.sqrt(np.trace(back) / total))
+        size_of_gradient = math.sqrt(np.trace(back) / total)
+        yield _depth(layer, gram, deviations[layer], size_of_gradient, walk.log_kept[layer])
 
 
 def _depth(
-    layer: int, gram: Array, deviation: float | None, size_of_gradient: float
+    layer: int, gram: Array, deviation: float | None, size_of_gradient: float, log_kept: float
 ) -> DepthForecast:
     cosines = _cosines(gram)
     count = len(gram)
@@ -123,6 +125,7 @@ def _depth(
         cosine=mean,
         log_spread=math.log1p(-mean) if mean < 1 else -math.inf,
         size=math.sqrt(float(np.diag(gram).mean())),
+        log_kept=float(log_kept),
         rank=_rank(cosines),
         gradient=size_of_gradient,
         score_deviation=deviation,
@@ -167,7 +170,7 @@ def _changes(plan: Blueprint) -> Iterator[tuple[str, dict[str, Any]]]:
 def _remedies(plan: Blueprint, seed: int) -> Iterator[Remedy]:
     for change, fields in _changes(plan):
         changed = replace(plan, **fields)
-        depths = list(_depths(changed, seed))
+        depths = list(depths_of(changed, seed))
         last, first = depths[-1], depths[0]
         verdict = verdict_of(readings_of(changed, depths), learnt().thresholds)
         if last.cosine <= COLLAPSED and verdict is TrainingVerdict.TRAINS:

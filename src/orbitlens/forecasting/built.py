@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from orbitlens.errors import InputError
 from orbitlens.forecasting.blueprint import Blueprint
@@ -84,18 +85,32 @@ def _narrow(model: OrbitModel, plan: Blueprint) -> None:
 
 def built_course(plan: Blueprint, seed: int) -> BuiltCourse:
     """Build, run forward and back, and return what happened."""
+    states, out, generator = _run(plan, seed)
+    for state in states:
+        state.retain_grad()
+    weights = torch.randn(out.shape, generator=generator, dtype=out.dtype)
+    (out * weights).sum().backward()
+    first, last = states[0].grad, states[-1].grad
+    assert first is not None and last is not None
+    return BuiltCourse(cosines=_cosines(states), gradient=float(first.norm() / last.norm()))
+
+
+@torch.no_grad()
+def built_cosines(plan: Blueprint, seed: int) -> tuple[float, ...]:
+    """Build, run forward alone, and return C in front of each layer and behind the last."""
+    return _cosines(_run(plan, seed)[0])
+
+
+def _run(plan: Blueprint, seed: int) -> tuple[list[Tensor], Tensor, torch.Generator]:
+    """Return the states of a context in front of each layer and behind the last, and the output."""
     model, states = built_stack(plan, seed), []
     for block in model.layers:
         block.register_forward_pre_hook(lambda module, args: states.append(args[0]))
     model.layers[-1].register_forward_hook(lambda module, args, out: states.append(out[0]))
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(plan.vocabulary, (1, plan.context), generator=generator)
-    out = model(input_ids=ids).last_hidden_state
-    for state in states:
-        state.retain_grad()
-    weights = torch.randn(out.shape, generator=generator, dtype=out.dtype)
-    (out * weights).sum().backward()
-    return BuiltCourse(
-        cosines=tuple(mean_cosine(state.detach()[0]) for state in states),
-        gradient=float(states[0].grad.norm() / states[-1].grad.norm()),
-    )
+    return states, model(input_ids=ids).last_hidden_state, generator
+
+
+def _cosines(states: list[Tensor]) -> tuple[float, ...]:
+    return tuple(mean_cosine(state.detach()[0]) for state in states)

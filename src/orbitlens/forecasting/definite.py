@@ -29,6 +29,7 @@ from orbitlens.forecasting.grams import (
     Walk,
     alibi_bias,
     bounded,
+    log_share,
     mlp,
     mlp_slope,
     normed,
@@ -61,6 +62,7 @@ class _DefiniteLayer:
     attention_sizes: Array | None  # of the norm behind it
     branch_gram: Array  # in front of the MLP
     mlp_sizes: Array | None
+    log_kept: float  # of the stream in front of the layer, beside it with both branches added
 
 
 def definite_walk(plan: Blueprint, rng: np.random.Generator) -> Walk:
@@ -74,14 +76,16 @@ def definite_walk(plan: Blueprint, rng: np.random.Generator) -> Walk:
             "definite heads are forecast with pre-, post- or no norms and without rotary "
             f"positions; this stack has {plan.norm}-norm and {plan.position} positions."
         )
-    maps, grams, deviations, layers = _maps(plan), [start(plan, rng)], [], []
+    maps, grams, deviations, layers, kept = _maps(plan), [start(plan, rng)], [], [], [0.0]
     blocks = np.repeat(grams[0][None] / len(maps.value_mean), len(maps.value_mean), axis=0)
     for _ in range(plan.layers):
         blocks, deviation, layer = _layer(plan, maps, blocks, rng)
         grams.append(blocks.sum(axis=0))
         deviations.append(deviation)
         layers.append(layer)
-    return Walk(grams=grams, back=_back(plan, maps, grams[-1], layers), deviations=deviations)
+        kept.append(kept[-1] + layer.log_kept)
+    back = _back(plan, maps, grams[-1], layers)
+    return Walk(grams=grams, back=back, deviations=deviations, log_kept=kept)
 
 
 def _moments(sigma: float, delta: float, signs: Array) -> tuple[Array, Array]:
@@ -137,15 +141,17 @@ def _layer(
     if plan.norm == "pre":
         sizes = normed(blocks.sum(axis=0), plan.epsilon)[1]
     patterns, deviation = _patterns(plan, maps, blocks / np.outer(sizes, sizes), rng)
-    patterns = patterns / sizes
+    patterns, before = patterns / sizes, blocks.sum(axis=0)
     carried = np.eye(n) + maps.value_mean[:, None, None] * patterns.sum(axis=0)
     spread = sum(p @ blocks @ p.T for p in patterns)
     blocks = carried @ blocks @ carried.transpose(0, 2, 1)
     blocks = blocks + np.einsum("gk,kij->gij", maps.value_variance, spread)
+    kept = log_share(before, blocks.sum(axis=0))
     blocks, attention_sizes = _behind(plan, blocks)
     seen, mlp_sizes = blocks.sum(axis=0), None
     if plan.n_branches == 2:
         blocks = blocks + mlp(plan, seen, rng).written / len(blocks)
+        kept += log_share(seen, blocks.sum(axis=0))
         blocks, mlp_sizes = _behind(plan, blocks)
     layer = _DefiniteLayer(
         carried=carried,
@@ -153,6 +159,7 @@ def _layer(
         attention_sizes=attention_sizes,
         branch_gram=seen,
         mlp_sizes=mlp_sizes,
+        log_kept=kept,
     )
     return bounded(blocks), deviation, layer
 

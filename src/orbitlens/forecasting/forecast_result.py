@@ -33,6 +33,7 @@ class DepthForecast:
     cosine: float  # C, the mean over pairs of tokens
     log_spread: float  # S = ln(1 − C)
     size: float  # root mean square of a coordinate of the stream
+    log_kept: float  # ln of the share of the first stream in this one, past all branches
     rank: float  # effective rank of the directions of a context (Roy and Vetterli)
     gradient: float  # its size here, beside that behind the last layer
     score_deviation: float | None  # standard deviation of the scores of the layer

@@ -208,17 +208,29 @@ class Walk:
     grams: list[Array]  # of tokens
     back: list[Array]  # of gradients
     deviations: list[float]  # of the scores of each layer
+    log_kept: list[float]  # of the share of the first stream, by the path past all branches
 
 
 def plain_walk(plan: Blueprint, rng: np.random.Generator) -> Walk:
     """Return how plain attention and MLPs move tokens, and gradients back."""
     first, n = start(plan, rng), plan.n_branches
     walked = list(steps(plan, first, rng))
+    streams = [first, *(step.gram for step in walked)]
+    kept = [
+        log_share(stream, stream + step.branch.written)
+        for stream, step in zip(streams[:-1], walked, strict=True)
+    ]
     return Walk(
-        grams=[first, *(step.gram for step in walked[n - 1 :: n])],
+        grams=streams[::n],
         back=gradient(plan, walked, rng)[::n],
         deviations=[_score_deviation(step) for step in walked[::n]],
+        log_kept=list(np.cumsum([0.0, *kept]))[::n],
     )
+
+
+def log_share(before: Array, after: Array) -> float:
+    """Return the logarithm of how large the stream was beside what it is with a branch added."""
+    return 0.5 * math.log(np.trace(before) / np.trace(after))
 
 
 def _score_deviation(step: Step) -> float:

@@ -41,9 +41,10 @@ def summary_sentences(result: ArchitectureForecast) -> Iterator[str]:
 
 
 WHY = {
-    "collapse": "tokens end in one direction",
-    "sensitivity": "a slight change of the first stream is a large one at the end",
+    "erasure": "hardly anything of a token's own embedding is left at the end",
     "faintness": "what leaves the last layer is too small, and no norm follows",
+    "sensitivity": "a slight change of the first stream is a large one at the end",
+    "collapse": "tokens end in one direction",
 }
 
 

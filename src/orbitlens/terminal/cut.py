@@ -1,11 +1,12 @@
 """What `orbitlens cut` shows on a terminal."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rich.console import Console, RenderableType
 from rich.text import Text
 
 from orbitlens.cutting.cut_result import Cut
+from orbitlens.cutting.measuring import PartLoss
 from orbitlens.cutting.words import is_free, summary_sentences
 from orbitlens.running.removal import PartKind
 from orbitlens.terminal.fitted_table import Column, FittedTable
@@ -23,7 +24,8 @@ def cut_view(result: Cut, console: Console) -> Iterator[RenderableType]:
     yield _layers(result)
     yield Text(
         f"loss more than the whole model's ({result.loss_kind.value}); dim: nothing that shows. "
-        "Right: scores that know no loss, low for layers to cut",
+        "±: standard error of that without the layer. Right: scores that know no loss, low for "
+        "layers to cut",
         style="dim",
     )
     if result.of_kind(PartKind.HEAD):
@@ -46,7 +48,16 @@ def cut_view(result: Cut, console: Console) -> Iterator[RenderableType]:
 
 def _layers(result: Cut) -> FittedTable:
     kinds = [kind for kind in BLOCKS if result.of_kind(kind)]
-    columns = [Column("layer"), *(Column(f"no {kind}") for kind in kinds)]
+    samples = {row.n_contexts for row in result.of_kind(PartKind.LAYER)}
+    measured: list[tuple[str, Callable[[PartLoss], str]]] = [
+        ("±", lambda row: "" if row.deviation is None else f"{row.deviation:.3f}")
+    ]
+    if len(samples) > 1:
+        measured.append(("contexts", lambda row: str(row.n_contexts)))
+    columns = [Column("layer")]
+    for kind in kinds:
+        columns.append(Column(f"no {kind}"))
+        columns += [Column(name) for name, _ in measured if kind is PartKind.LAYER]
     columns += [Column(ranking.method) for ranking in result.rankings]
     by_kind = {kind: {row.part.layer: row for row in result.of_kind(kind)} for kind in kinds}
     gone = () if result.chosen is None else result.chosen.layers
@@ -57,6 +68,7 @@ def _layers(result: Cut) -> FittedTable:
         for kind in kinds:
             row = by_kind[kind][layer]
             cells.append(Text(f"{row.difference:+.3f}", style="dim" if is_free(row) else ""))
+            cells += [text(row) for _, text in measured if kind is PartKind.LAYER]
         cells += [f"{ranking.scores[layer]:.3g}" for ranking in result.rankings]
         rows.append(cells)
     return FittedTable(columns=columns, rows=rows)

@@ -1,5 +1,6 @@
 """What `orbitlens forecast` shows on a terminal."""
 
+import math
 from collections.abc import Iterator
 
 from rich.console import Console, RenderableType
@@ -19,7 +20,16 @@ from orbitlens.terminal.fitted_table import Column, FittedTable
 
 COLUMNS = tuple(
     Column(name)
-    for name in ("depth", "mean cosine", "stream size", "rank", "gradient", "score s.d.", "frozen")
+    for name in (
+        "depth",
+        "mean cosine",
+        "kept",
+        "stream size",
+        "rank",
+        "gradient",
+        "score s.d.",
+        "frozen",
+    )
 )
 MOST_ROWS = 17
 VERDICT_STYLES = {
@@ -42,8 +52,8 @@ def forecast_view(result: ArchitectureForecast, console: Console) -> Iterator[Re
     yield Text("")
     yield FittedTable(columns=COLUMNS, rows=[_row(each) for each in _some(result.depths)])
     yield Text(
-        "gradient: beside that behind the last layer; frozen: score s.d. / √(2 ln n), above 1 "
-        "attention rests on a few tokens",
+        "kept: share of the embeddings, past all branches; gradient: beside that behind the last "
+        "layer; frozen: score s.d. / √(2 ln n), above 1 attention rests on a few tokens",
         style="dim",
     )
     if result.remedies:
@@ -117,6 +127,7 @@ def _row(each: DepthForecast) -> list[str | Text]:
     return [
         str(each.layer),
         Text(f"{each.cosine:.3f}", style=style),
+        f"{math.exp(each.log_kept):.2g}",
         f"{each.size:.3g}",
         f"{each.rank:.1f}",
         f"{each.gradient:.3g}",

@@ -1,8 +1,9 @@
 """Cuts: the loss without each layer and each head, beside what heads do to directions."""
 
+import math
 from collections.abc import Sequence
 
-from orbitlens.draw.figure import BLUE, Bars, Heat, Panel
+from orbitlens.draw.figure import BLUE, INK, Bars, Heat, Panel, Points
 from orbitlens.draw.page import esc
 from orbitlens.reporting.chart import PageChart, ticks
 from orbitlens.reporting.cuts import CutReport, PartCost
@@ -28,8 +29,11 @@ def cuts_section(model: ModelReport, place: Place) -> str:
     """Return what is said of cuts, and its charts."""
     if model.cut is None:
         return absent(model.why("cut"))
-    drawn = "".join(place.charts[one.key] for one in charts(model))
-    return f'<p class="lead">{esc(model.cut.sentences)}</p><div class="pair">{drawn}</div>'
+    layers, *maps = (place.charts[one.key] for one in charts(model))
+    return (
+        f'<p class="lead">{esc(model.cut.sentences)}</p><div class="low">{layers}</div>'
+        f'<div class="pair">{"".join(maps)}</div>'
+    )
 
 
 # --- charts ------------------------------------------------------------------------------------
@@ -61,7 +65,10 @@ def charts(model: ModelReport) -> list[PageChart]:
 
 
 def _end(values: Sequence[Number]) -> float:
-    return max((abs(value) for value in values if value is not None), default=0.0) or 1.0
+    """Return the end of a colour scale: the largest size, up to the next of two digits."""
+    largest = max((abs(value) for value in values if value is not None), default=0.0) or 1.0
+    step = 10.0 ** (math.floor(math.log10(largest)) - 1)
+    return math.ceil(largest / step) * step
 
 
 def _effect(effects: dict[tuple[int, int], HeadEffect], one: PartCost) -> HeadEffect | None:
@@ -71,16 +78,20 @@ def _effect(effects: dict[tuple[int, int], HeadEffect], one: PartCost) -> HeadEf
 
 def _layers(cut: CutReport) -> PageChart:
     title = "Loss without each layer, less that of the whole model"
-    bars = Bars(
-        x=[float(one.layer) for one in cut.layers],
-        y=[one.difference for one in cut.layers],
-        colour=BLUE,
-    )
+    x, y = [float(one.layer) for one in cut.layers], [one.difference for one in cut.layers]
+    drawn: list[Bars | Points] = [Bars(x=x, y=y, colour=BLUE)]
+    errors = [one.deviation for one in cut.layers]
+    if None not in errors:
+        ends = [(a - (e or 0), a + (e or 0)) for a, e in zip(y, errors, strict=True)]
+        low, high = ([end[k] for end in ends] for k in (0, 1))
+        drawn.append(
+            Points(x=x, y=y, low=low, high=high, label="standard error", colour=INK, size=3.0)
+        )
     panel = Panel(
-        layers=[bars],
+        layers=drawn,
         title=title,
         x_label="layer",
-        y_label=cut.loss_kind.value,
+        y_label=cut.loss_kind.unit,
         x_ticks=ticks([str(one.layer) for one in cut.layers]),
     )
     return PageChart(kind="cut-layers", title=title, panel=panel, table=layers_table(cut))
