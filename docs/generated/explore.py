@@ -13,10 +13,10 @@ def frame_costs() -> str:
     """Return what frames of several states cost, and how soon the picture moves."""
     found = json.loads(STORED.read_text(encoding="utf-8"))
     rows = [
-        (row["state"], f"{row['first']:.1f} ms", f"{row['again']:.1f} ms")
+        (row["state"], *(f"{row[name]:.1f} ms" for name in ("first", "again", "held")))
         for row in found["frames"]
     ]
-    head = ["State", "A frame while flow and map are computed", "When it plays again"]
+    head = ["State", "While flow and map are computed", "When it plays again", "While dragged"]
     size, (clock, processor) = found["bytes"] / 1e6, found["opening"]
     words = (
         f"The page of {found['model']} is {size:.2f} MB. Its picture moved {clock:.2f} s after it "

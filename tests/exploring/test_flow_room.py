@@ -24,6 +24,15 @@ def test_the_picture_moves_by_itself_on_opening(visit, explorer_page):
     assert Path(explorer_page).stat().st_size < LARGEST
 
 
+def test_what_is_computed_in_a_frame_ends_by_what_painting_leaves_of_it(visit, explorer_page):
+    opened = visit(explorer_page, after="#n=8&until=2")
+    opened.wait("rooms.flow.timing.paint.length > 3")
+    assert opened.page.evaluate("Math.min(...rooms.flow.timing.paint)") > 0
+    slice_when = "paint => { rooms.flow.timing.paint.fill(paint); return rooms.flow.left(2); }"
+    quick, slow, hopeless = (opened.page.evaluate(slice_when, ms) for ms in (1, 8, 100))
+    assert quick - slow == pytest.approx(7) and quick < 1000 / 60 - 3 and hopeless == 1
+
+
 def test_a_dragged_token_changes_the_flow_and_the_address(visit, explorer_page):
     opened = visit(explorer_page, after="#n=12&until=3", reduced_motion="reduce")
     page, before = opened.page, opened.page.evaluate("rooms.flow.ending().cosine")

@@ -9,16 +9,16 @@ import { asker, givenOf, givenWords, sameGiven, sentenceBox, statusLine } from '
 import { axesOf, drawScene, places, projection, tintOf } from './view.js';
 
 const SAVED = 241, SECONDS = 11, RTOL = 1e-6, REACH = 16, STEP = 0.06, KEPT = 4;
-// Milliseconds: a frame lasts 16.7, of which the page's own work takes at most so many, drawing included; and some of it goes to computing always.
-const FRAME = 11, LEAST = 2, HANDS = 10, SOON = 60;
+// Milliseconds: what a frame lasts, what of it stays unused, and what goes to computing whatever the rest of it takes.
+const FRAME = 1000 / 60, SPARE = 2.5, LEAST = 1, SOON = 60;
 const EASY = 1.5e6; // multiplications that a moment's energy may take; beyond twice that many of them it is left out
 const ZEROS = new Float64Array(SAVED);
 const log2 = { scale: v => 2 ** v, place: Math.log2 };
 let app, data, s, made, run, source, key = '';
 let stats, moments, radii, widest; // of the frames so far
 let t = 0, playing = false, shown = false, asked = 0, before = 0, held = null, chosen = null, hover = null, ghost = true;
-const view = { yaw: 0.55, pitch: 0.32 }, ui = {}, timing = { work: [], draw: [], gaps: [] };
-let frames = 0, mapping = true;
+const view = { yaw: 0.55, pitch: 0.32 }, ui = {}, timing = { work: [], draw: [], gaps: [], paint: [] };
+let frames = 0, mapping = true, ahead = 0; // ahead: milliseconds of the coming frame that are spent already
 const span = () => run.until, free = () => s.norm === 'free', moment = () => run.until ? t / run.until * (SAVED - 1) : 0;
 
 // --- whose tokens ----------------------------------------------------------------------------
@@ -52,14 +52,18 @@ function restart() {
   moments = [];
   radii = [];
   widest = -Infinity;
-  work(held ? HANDS : 4);
+  // While a token is held, the ways from where it is now are wanted in the coming picture.
+  work(held === null ? 4 : left(usually(timing.draw)));
 }
 // Integrate, and read off what has come, for about so many milliseconds.
 function work(milliseconds) {
   const begun = performance.now();
-  while (performance.now() - begun < milliseconds && (run.status === 'running' || moments.length < run.frames.length)) {
-    if (moments.length < run.frames.length) { measure(moments.length); } else { run.advance(Math.max(1, milliseconds - (performance.now() - begun))); }
+  let spent = 0;
+  while (spent < milliseconds && !settled()) {
+    if (moments.length < run.frames.length) { measure(moments.length); } else { run.advance(milliseconds - spent); }
+    spent = performance.now() - begun;
   }
+  ahead += spent;
 }
 function measure(k) {
   const { n, d } = run, x = run.frames[k], scale = run.logScale[k], at = places(x, n, d, made.axes, s.norm === 'pre-ln');
@@ -112,6 +116,13 @@ function go(time) {
   t = Math.min(span(), Math.max(0, time));
   ui.time.set(t);
 }
+// What a frame has left for computing: the browser paints after the page has drawn, and takes about as long as it took the last times.
+const RECENT = 12, usually = times => { const some = times.slice(-RECENT).sort((a, b) => a - b); return some[Math.floor(0.75 * some.length)] ?? 0; };
+const left = drawing => Math.max(LEAST, FRAME - SPARE - usually(timing.paint) - drawing - ahead);
+const painted = new MessageChannel(); // a message that is sent at the end of a frame's own work arrives when the frame is painted
+let worked = 0;
+painted.port1.onmessage = () => note('paint', performance.now() - worked);
+function note(name, milliseconds) { timing[name].push(milliseconds); if (timing[name].length > 600) { timing[name].shift(); } }
 function wake() { if (shown && !asked) { before = performance.now(); asked = requestAnimationFrame(frame); } }
 function frame(now) {
   asked = 0;
@@ -126,18 +137,21 @@ function frame(now) {
   }
   const drawn = performance.now();
   ui.picture.now();
-  // Charts, slider and words take turns, so that no frame draws them all; each of them is a few times a second what it should be.
+  // Charts, map, slider and words take turns, so that no frame draws them all; each of them is a few times a second what it should be.
   const turn = frames % 6;
   if (turn < 3) { ui.charts[turn].now(); }
-  else if (playing && turn !== 5) { ui.time.set(t); }
+  else if (turn === 3) { ui.phase.now(); }
+  else if (playing && turn === 4) { ui.time.set(t); }
   else if (playing) { ui.caption.textContent = caption(); }
-  timing.draw.push(performance.now() - drawn);
-  const left = Math.max(LEAST, FRAME - (performance.now() - begun));
-  if (!settled()) { work(held === null ? left : HANDS); if (settled() && !playing) { say(); drawCharts(); ui.picture.soon(); } }
-  else if (mapping && held === null) { ui.phase.work(left); }
-  timing.work.push(performance.now() - begun);
-  timing.gaps.push(gap);
-  if (timing.work.length > 600) { Object.values(timing).forEach(one => one.shift()); }
+  const drew = performance.now() - drawn;
+  note('draw', drew);
+  if (!settled()) { work(left(drew)); if (settled() && !playing) { say(); drawCharts(); ui.picture.soon(); } }
+  else if (mapping && held === null) { ui.phase.work(left(drew)); }
+  ahead = 0;
+  worked = performance.now();
+  note('work', worked - begun);
+  note('gaps', gap);
+  painted.port2.postMessage(null);
   if (playing || !settled() || held !== null || (mapping && !ui.phase.finished)) { asked = requestAnimationFrame(frame); }
 }
 const drawCharts = () => ui.charts.forEach(one => one.now());
@@ -395,6 +409,8 @@ export const flow = {
   follow, // for tests: the integrator alone
   timing,
   frames: () => frames,
+  left,
+  computing: () => !settled() || (mapping && !ui.phase.finished),
   map(on) { mapping = on; wake(); }, // whether the phase map is computed: benchmarks measure a flow alone
   certificates: (state, over) => { const one = settingsOf(state, over ?? data.flow); return certificatesOf(one, over ?? data.flow, flowOf(one, over ?? data.flow)); },
   mount(place, given) {
