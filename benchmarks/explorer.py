@@ -7,9 +7,9 @@ Opens the frozen page of a model in headless Chromium. A frame's cost is the pro
 page's main thread (Chromium's own count), so that a busy machine does not enter; drawing is without
 a graphics card. Once while the flow plays, is integrated and its phase map is computed beside it,
 once when it is computed and plays again alone, once while a token is dragged. Goals: 60 frames a
-second for 128 tokens in all of them, which leaves 16.7 ms for each; the picture moves within a second of opening. With --answers: how
-long the server takes to answer with a model of 135M parameters; goal: 2 s
-(`_explorer_latency.py`). The exit code is 1 if a goal is missed.
+second for 128 tokens in all of them, which leaves 16.7 ms for each; the picture moves within a
+second of opening. With --answers: how long the server takes to answer with a model of 135M
+parameters; goal: 2 s (`_explorer_latency.py`). The exit code is 1 if a goal is missed.
 """
 
 import argparse

@@ -93,6 +93,34 @@ def test_nonsense_in_the_address_is_passed_over(visit, explorer_page):
     assert opened.page.locator("#room-flow").is_visible() and opened.complaints == []
 
 
+@pytest.mark.parametrize(
+    "after",
+    ["room=model&cuts=nope,head 99.0&layer=-3&head=x", "room=order&order=3.1.1&cell=zz&which=no",
+     "room=order&order=2.1.0", "room=order&text=another", "room=model&text=another"],
+)  # fmt: skip
+def test_a_link_that_does_not_fit_this_page_shows_its_sentence_as_it_is(
+    visit, explorer_page, after
+):
+    opened = visit(explorer_page, after=f"#{after}", reduced_motion="reduce")
+    room = after.split("&")[0].removeprefix("room=")
+    opened.wait(f"rooms.{room}.reading?.tokens.length === 41")
+    assert opened.page.locator(f"#room-{room} .status.fail").count() == 0
+    assert opened.complaints == []
+
+
+def test_charts_show_the_moment_that_was_chosen(visit, explorer_page):
+    """Not one of them, in whose turn the only frame was drawn."""
+    opened = visit(explorer_page, after="#n=8&until=2", reduced_motion="reduce")
+    opened.page.evaluate("rooms.flow.map(false)")
+    seen = []
+    for moment in (0, 1):
+        opened.page.evaluate(f"rooms.flow.seek({moment})")
+        opened.page.wait_for_timeout(300)
+        charts = opened.page.locator(".curves canvas")
+        seen.append(charts.evaluate_all("all => all.map(one => one.toDataURL())"))
+    assert all(first != second for first, second in zip(*seen, strict=True))
+
+
 def test_reduced_motion_shows_the_end_and_stands_still(visit, explorer_page):
     opened = visit(explorer_page, after="#n=8&until=2", reduced_motion="reduce")
     clock = "document.querySelector('.transport output').textContent"

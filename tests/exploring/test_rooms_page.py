@@ -104,6 +104,30 @@ def test_tokens_are_dragged_and_moved_by_keys(nano):
     assert nano.complaints == []
 
 
+def test_swaps_and_blocks_can_be_read_by_keys(nano):
+    nano.go("#room=order").wait(ORDER_READY)
+    canvas = nano.page.locator(".order-map canvas")
+    canvas.focus()
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight", "Enter"):
+        canvas.press(key)
+    nano.wait("rooms.order.reading.order.filter((k, i) => k !== i).length === 2")
+    nano.go("#room=model").wait(MODEL_READY)
+    nano.page.locator(".waterfall-card canvas").press("ArrowRight")
+    assert "Layer 0, attention" in nano.text(".waterfall-card .explains")
+    stops = "document.querySelectorAll('#room-model .token[tabindex=\"0\"]').length"
+    assert nano.page.evaluate(stops) == 1  # arrows go through the tokens
+
+
+def test_the_mark_of_a_depth_lies_on_the_curve(nano):
+    nano.go("#room=model").wait(MODEL_READY)
+    nano.page.evaluate("void (rooms.model.depth = 0.5)")
+    half = """(() => { const drawn = rooms.model.curve.canvas.asSvg('x');
+      const [, a, b] = drawn.querySelector('path[stroke-width="1.8"]').getAttribute('d')
+        .match(/M[\\d.]+ ([\\d.]+)L[\\d.]+ ([\\d.]+)/).map(Number);
+      return Number(drawn.querySelector('circle').getAttribute('cy')) - (a + b) / 2; })()"""
+    assert abs(nano.page.evaluate(half)) < 0.1
+
+
 def test_a_click_on_the_map_swaps_these_two(nano):
     nano.go("#room=order").wait(ORDER_READY)
     box = nano.page.locator(".chart.square canvas").bounding_box()
@@ -112,7 +136,7 @@ def test_a_click_on_the_map_swaps_these_two(nano):
     nano.wait("rooms.order.reading.order[1] === 4 && rooms.order.reading.order[4] === 1")
 
 
-def test_what_the_page_shows_is_what_its_python_computes(nano):
+def test_what_the_page_shows_is_what_its_python_computes(nano, capsys):
     other = "order&order=3.1.2.0." + ".".join(map(str, range(4, len(WORDS))))
     for room, ready in (("model&cuts=head 1.2", MODEL_READY), (other, ORDER_READY)):
         nano.go(f"#room={room}").wait(ready)
@@ -120,13 +144,15 @@ def test_what_the_page_shows_is_what_its_python_computes(nano):
         code = nano.page.evaluate(f"rooms.{name}.python()")
         shown = nano.page.evaluate(f"rooms.{name}.reading")
         found = {}
-        exec(code.replace("print(reading)", ""), found)
-        reading = found["reading"]
+        exec(code, found)
+        reading, printed = found["reading"], capsys.readouterr().out
         if name == "model":
             assert reading.change == pytest.approx(shown["change"], rel=1e-4)
+            assert printed.count("C by depth") == 2 and str(reading.change) in printed
             assert list(reading.after.cosine) == pytest.approx(shown["after"]["cosine"], rel=1e-4)
         else:
             assert list(reading.order) == shown["order"] and shown["order"][0] == 3
+            assert len(printed.splitlines()) == 4
             assert [c.cell for c in reading.cells] == [c["cell"] for c in shown["cells"]]
             changes = [c["change"] for c in shown["cells"]]
             assert [c.change for c in reading.cells] == pytest.approx(changes, rel=1e-4, abs=1e-12)
@@ -171,8 +197,8 @@ def test_an_error_goes_when_another_question_is_asked_not_when_it_is_answered(na
     nano.go("#room=model").wait(MODEL_READY)
     nano.page.locator("#room-model .words").fill("ab")
     nano.page.locator("#room-model .words").press("Enter")
-    both = "document.querySelectorAll('#room-model .status.fail').length === 2"
-    nano.wait(both)  # of the sentence and of its attention
+    nano.wait("rooms.model.attention === null")  # both questions about the sentence have failed
+    nano.wait("document.querySelectorAll('#room-model .status.fail').length === 1")  # said once
     nano.page.evaluate("void (explorer.api = () => new Promise(() => {}))")  # never answers
     nano.page.locator("#room-model .words").fill("To be again")
     nano.page.locator("#room-model .words").press("Enter")
@@ -292,6 +318,17 @@ def test_every_control_has_a_name(nano):
         nano.go(f"#room={room}").wait(ready)
         unnamed = nano.page.evaluate(UNNAMED)
         assert unnamed == []
+
+
+def test_an_order_that_a_frozen_page_does_not_know_has_no_number(visit, explorer_page):
+    opened = visit(explorer_page, after="#room=order", reduced_motion="reduce")
+    opened.wait(ORDER_READY)
+    opened.page.evaluate("rooms.order.shuffle()")
+    opened.wait("rooms.order.big.textContent.includes('bits')")
+    reverse = "explorer.state.set({ order: [...Array(40).keys()].reverse().join('.') + '.40' })"
+    opened.page.evaluate(reverse)
+    opened.wait("rooms.order.big.textContent === 'not known on this page'")
+    assert "orbitlens explore" in opened.page.locator(".order-tokens .status.fail").inner_text()
 
 
 def test_a_frozen_page_cuts_and_reorders_its_one_sentence(visit, explorer_page):

@@ -213,5 +213,7 @@ export function drawCurves(pen, width, height, { curves, now, range, xRange, xLa
   if (!c) { return; }
   let k = c.x.findIndex(v => v >= now);
   k = k < 0 ? c.x.length - 1 : k;
-  if (k >= 0 && isNumber(c.y[k])) { pen.circle(x(Math.min(now, c.x[c.x.length - 1])), y(Math.min(high, Math.max(low, c.y[k]))), 3.2, { fill: c.colour }); }
+  if (k < 0 || !isNumber(c.y[k])) { return; }
+  const at = Math.min(now, c.x[c.x.length - 1]), back = Math.max(0, k - 1), share = k > back && isNumber(c.y[back]) ? (at - c.x[back]) / (c.x[k] - c.x[back]) : 1;
+  pen.circle(x(at), y(Math.min(high, Math.max(low, share === 1 ? c.y[k] : c.y[back] + share * (c.y[k] - c.y[back])))), 3.2, { fill: c.colour });
 }

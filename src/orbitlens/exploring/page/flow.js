@@ -91,11 +91,13 @@ const settled = () => run.status !== 'running' && moments.length === run.frames.
 
 function scene() {
   const n = run.n, isHead = s.layer !== null, last = moments.length - 1, m = Math.min(moment(), last), globe = !free();
-  const logRadius = k => globe ? isHead ? Math.max(...ghostRadius(), widest) + 0.06 : Math.log(1.04) : radii[Math.min(last, Math.ceil(k))] + 0.12;
+  const logRadius = k => globe ? isHead ? around(Math.max(...ghostRadius(), widest)) : Math.log(1.04) : radii[Math.min(last, Math.ceil(k))] + 0.12;
   const one = { n, moments, logScale: s.norm === 'free' ? run.logScale : ZEROS, globe: globe && !isHead, axis: s.enc === 'rotary', projected: isHead, flat: s.d === 2, view, hover, chosen, names: made.names, logRadius, tint: i => tintOf(i, n),
     attention: hover !== null || chosen !== null ? attention() : null, future: held !== null, ghost: isHead && ghost && globe ? made.ghost : null, ghostAt: t, words: isHead && n <= 64 && held === null };
   return [one, m];
 }
+// The circle of all directions is shown whole, or, where tokens lie far within it, not at all.
+const around = widest => widest > Math.log(0.6) ? Math.max(widest + 0.06, 0.02) : widest + 0.06;
 const ghostRadius = () => { if (!made.ghostRadius) { made.ghostRadius = ghostShown() ? made.ghost.map(g => { let most = 1e-9; for (let i = 0; i < s.n; i += 1) { most = Math.max(most, Math.hypot(g[3 * i], g[3 * i + 1], g[3 * i + 2])); } return Math.log(most); }) : [-Infinity]; } return made.ghostRadius; };
 const ghostShown = () => made.ghost.length > 0;
 function attention() {
@@ -153,22 +155,24 @@ function frame(now) {
   note('gaps', gap);
   painted.port2.postMessage(null);
   if (playing || !settled() || held !== null || (mapping && !ui.phase.finished)) { asked = requestAnimationFrame(frame); }
+  else { drawCharts(); } // the last frame for now: none of them waits for its turn
 }
 const drawCharts = () => ui.charts.forEach(one => one.now());
 
 // --- words -----------------------------------------------------------------------------------
 
+const fixed = c => Number.isFinite(c) ? c.toFixed(3).replace('-', '−') : '–';
 function caption() {
   const k = Math.min(moments.length - 1, Math.round(moment())), whose = s.layer ? `${s.heads === 'all' ? `All heads of layer ${s.layer.layer}` : `Head ${s.layer.layer}.${s.head}`} of ${data.model.name}` : s.system;
   const where = { sphere: 'on the sphere', free: 'free', 'pre-ln': 'behind a norm' }[s.norm], c = stats.cosine[k];
-  return `${whose}, ${s.n} tokens, ${where}: mean cosine C = ${Number.isFinite(c) ? c.toFixed(3).replace('-', '−') : '–'}, ${stats.clusters[k]} cluster${stats.clusters[k] === 1 ? '' : 's'} at t = ${Math.min(t, stats.times.at(-1)).toFixed(1)}${settled() ? '' : ', as far as it is computed'}.`;
+  return `${whose}, ${s.n} tokens, ${where}: mean cosine C = ${fixed(c)}, ${stats.clusters[k]} cluster${stats.clusters[k] === 1 ? '' : 's'} at t = ${Math.min(t, stats.times.at(-1)).toFixed(1)}${settled() ? '' : ', as far as it is computed'}.`;
 }
 function say() { ui.caption.textContent = caption(); ui.live.textContent = caption(); }
 const EXPLAINED = { T1: 'distances of pairs are monotone', T2: 'the whole cloud diverges, or converges to 0', T3: 'tokens on one side of a plane diverge', T4: 'the fate of the first token', T5: 'no token is faster than this',
   N1: 'tokens in a half-space gather', N1c: 'tokens gather at the leading direction', N2: 'where the first token goes', N3: 'the others follow the first', N4: 'attention cannot be sharper', N5: 'all pairs keep one angle', N6: 'the energy is monotone' };
 const tidy = v => v !== 0 && Math.abs(v) < 1e-3 ? v.toExponential(1).replace('-', '−') : number(v), brief = why => {
   const [first] = why.replace(/^(no certificate; |breaks: )/, '').replace(/^not checked( here)?: /, '').split('; '), [asked, ...rest] = s.layer && !why.startsWith('not checked') ? first.split(': ') : [first];
-  return rest.length ? `asks that ${asked}; here ${rest.join(': ')}` : first;
+  return (rest.length ? `asks that ${asked}; here ${rest.join(': ')}` : first).replaceAll('>=', '≥').replaceAll('<=', '≤');
 };
 const claim = (name, why) => (why && !why.includes('hold') ? why : EXPLAINED[name]).replace(/(?<=\()-(?=\d)/g, '−');
 function badges() {
@@ -259,8 +263,8 @@ function headline() {
 }
 function measuredWords() {
   const { layer, head_cosine: alone, ghost_cosine: c } = s.layer, one = alone[s.head], words = givenWords(source.given);
-  if (s.heads === 'all' || one === undefined) { return `The model's tokens of ${words} in front of layer ${layer}: C = ${c[0].toFixed(3)}, one layer later ${(c[1] ?? c[0]).toFixed(3)}.`; }
-  return `The model's tokens of ${words} in front of layer ${layer}: C = ${c[0].toFixed(3)}. Measured after this head alone: ${one.toFixed(3)}. One unit of time is one layer.`;
+  if (s.heads === 'all' || one === undefined) { return `The model's tokens of ${words} in front of layer ${layer}: C = ${fixed(c[0])}, one layer later ${fixed(c[1] ?? c[0])}.`; }
+  return `The model's tokens of ${words} in front of layer ${layer}: C = ${fixed(c[0])}. Measured after this head alone: ${fixed(one)}. One unit of time is one layer.`;
 }
 function refreshPicker() {
   const held = new Set(source.flow.model.layers.map(one => one.layer)), rows = [];
@@ -363,13 +367,13 @@ function build(place) {
   ui.picture = drawing('Tokens in motion. Square brackets choose a token, arrows move it, space plays.', (pen, width, height) => { if (moments?.length) { drawScene(pen, width, height, ...scene()); } });
   Object.assign(ui.picture.canvas, { tabIndex: 0 });
   ui.picture.canvas.classList.add('stage-canvas');
-  const chart = (title, label, options) => { const one = drawing(label, (pen, width, height) => { if (stats) { drawCurves(pen, width, height, { xRange: [0, s.until], now: t, xLabel: s.layer ? 't, in layers' : 't', ...options() }); } }); return { ...one, title }; };
+  const chart = (title, label, options) => { const one = drawing(label, (pen, width, height) => { if (stats) { drawCurves(pen, width, height, { xRange: [0, s.until], now: t, xLabel: s.layer ? 'layers' : 't', ...options() }); } }); return { ...one, title }; };
   const cosines = () => [{ x: stats.times, y: stats.cosine, colour: colour('blue') }, ...(s.layer && ghost ? [{ x: s.layer.ghost_cosine.map((_, k) => k), y: s.layer.ghost_cosine, colour: colour('grey'), dash: [4, 3] }] : [])];
   const evens = { get x() { return stats.times.filter((_, k) => Number.isFinite(stats.energy[k])); }, get y() { return stats.energy.filter(Number.isFinite); } };
   ui.charts = [
     chart('Energy: ln mean exp(score)', 'Energy over time', () => ({ absent: tooWide() ? 'not computed for a layer this wide' : '', curves: [{ x: evens.x, y: evens.y, colour: colour('green') }] })),
     chart('C: mean cosine over pairs', 'Mean cosine over time', () => ({ curves: cosines(), range: [Math.min(0, ...stats.cosine.filter(Number.isFinite), 0), 1] })),
-    chart(`Clusters: tokens closer than ${GAP}`, 'Number of clusters over time', () => ({ curves: [{ x: stats.times, y: stats.clusters, colour: colour('orange') }], range: [0, Math.max(2, ...stats.clusters)] })),
+    chart(`Clusters: gaps below ${GAP}`, 'Number of clusters over time', () => ({ curves: [{ x: stats.times, y: stats.clusters, colour: colour('orange') }], range: [0, Math.max(2, ...stats.clusters)] })),
   ];
   ui.play = button('Play', 'Play or pause (space)', toggle, { class: 'play' });
   ui.time = slider({ label: 'Time', min: 0, max: s.until, value: 0, word: v => `t = ${v.toFixed(1)}`, onvalue: v => { play(false); go(v); say(); wake(); } });

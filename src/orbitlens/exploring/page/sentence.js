@@ -7,6 +7,7 @@ const picture = { levels: null, name: '' }; // an image that the reader chose st
 // What is run, as parameters of every question; what a page begins with where nothing was typed.
 export function givenOf(app, state = app.state.get()) {
   const start = app.data.rooms.start ?? { text: app.data.text };
+  if (!app.data.live) { return start; } // a frozen page has one, whatever a link from elsewhere says
   if (app.data.model.reads === 'images') {
     const levels = picture.levels ?? (state.sample === undefined ? start.levels : undefined);
     return levels ? { levels } : { sample: Number(state.sample ?? start.sample ?? 0) };
@@ -167,4 +168,4 @@ export function outcomeList(before, after, labels = ['as it is', 'now']) {
   return list;
 }
 export const sharePercent = p => p >= 0.0995 ? `${Math.round(100 * p)} %` : p >= 0.0005 ? `${(100 * p).toFixed(1)} %` : p > 0 ? '< 0.1 %' : '–';
-export const bits = (value, inBits) => value === null || value === undefined ? '–' : inBits ? (value < 1e-9 ? '0 bits' : `${value >= 0.0995 ? value.toFixed(2) : value >= 0.001 ? value.toPrecision(2) : value.toExponential(0).replace('e-', '·10⁻').replace(/\d+$/, d => [...d].map(c => '⁰¹²³⁴⁵⁶⁷⁸⁹'[c]).join(''))} bits`) : `${(100 * value).toPrecision(2)} %`;
+export const bits = (value, inBits) => value === null || value === undefined ? '–' : inBits ? (value < 1e-9 ? '0 bits' : `${value >= 0.0995 ? value.toFixed(2) : value >= 0.001 ? value.toPrecision(2) : value.toExponential(0).replace('e-', '·10⁻').replace(/\d+$/, d => [...d].map(c => '⁰¹²³⁴⁵⁶⁷⁸⁹'[c]).join(''))} bits`) : value < 1e-5 ? '< 0.001\u00a0%' : `${(100 * value).toPrecision(2)}\u00a0%`;
