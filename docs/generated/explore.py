@@ -29,5 +29,9 @@ def frame_costs() -> str:
 def answer_costs() -> str:
     """Return what answers of the server cost, and what the page is told of longer ones."""
     found = json.loads(LATENCY.read_text(encoding="utf-8"))
-    rows = [(row["asked"], f"{row['processor']:.2f} s") for row in found["answers"]]
-    return table(["Asked for", "Processor time"], rows)
+    rows = [
+        (row["asked"], f"{row['wall']:.2f} s", f"{row['processor']:.2f} s")
+        for row in found["answers"]
+    ]
+    words = f"{found['load']:.0f} processes wanted each of the two cores at that time."
+    return f"{table(['Asked for', 'By the clock', 'Processor time'], rows)}\n\n{words}"

@@ -107,16 +107,18 @@ function attention() {
 
 // --- time ------------------------------------------------------------------------------------
 
+const playWord = () => playing ? 'Pause' : t >= span() ? 'Replay' : 'Play';
 function play(on) {
   if (playing && !on) { ui.time.set(t); drawCharts(); }
   playing = on;
-  ui.play.textContent = on ? 'Pause' : t >= span() ? 'Replay' : 'Play';
+  ui.play.textContent = playWord();
   ui.play.setAttribute('aria-pressed', on);
   wake();
 }
 function go(time) {
   t = Math.min(span(), Math.max(0, time));
   ui.time.set(t);
+  ui.play.textContent = playWord();
 }
 // What a frame has left for computing: the browser paints after the page has drawn, and takes about as long as it took the last times.
 const RECENT = 12, usually = times => { const some = times.slice(-RECENT).sort((a, b) => a - b); return some[Math.floor(0.75 * some.length)] ?? 0; };

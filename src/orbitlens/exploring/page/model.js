@@ -1,6 +1,6 @@
 // The room Model: what the model does with a sentence, and what it does with parts of it cut.
 import { button, choice, colour, drawCurves, drawing, make, mixed, placeColour } from './charts.js';
-import { asker, bits, givenOf, nounOf, noteList, outcomeList, sameGiven, sentenceBox, short, statusLine, tokenText, withLevels } from './sentence.js';
+import { asker, bits, givenOf, nounOf, noteList, outcomeList, sameGiven, sayOnce, sentenceBox, short, statusLine, tokenText, withLevels } from './sentence.js';
 
 const ANGLES = { yaw: 0.6, pitch: 0.35 }, STEPS = { ArrowLeft: [-0.15, 0], ArrowRight: [0.15, 0], ArrowUp: [0, -0.15], ArrowDown: [0, 0.15] };
 const PARTS = { attention: 'attention', mlp: 'MLP', norm: 'norm' }, MAPS = ['measured', 'predicted', 'weights', 'disagree'];
@@ -19,7 +19,7 @@ export const model = {
   mount(place, app) {
     this.absent = !app.data.rooms.model;
     if (this.absent) { place.append(make('p', { class: 'absent', text: app.data.rooms.why ?? 'This model cannot be run here.' })); return; }
-    Object.assign(this, { place, app, reading: null, given: null, cuts: null, attention: null, heads: null, depth: null, angles: { ...ANGLES }, playing: 0, last: null });
+    Object.assign(this, { place, app, reading: null, given: null, cuts: null, attentions: [], heads: null, depth: null, angles: { ...ANGLES }, playing: 0, last: null });
     this.statuses = { model: statusLine(), attention: statusLine(), heads: statusLine() };
     this.ask = Object.fromEntries(Object.entries(this.statuses).map(([name, status]) => [name, asker(app, name, status)]));
     this.sentence = sentenceBox(app, { what: 'Your sentence' });
@@ -54,6 +54,7 @@ export const model = {
         if (reading === null) { if (!app.data.live && this.reading === null) { app.api('model', given).then(take); } return; } // cuts that a frozen page does not know: it says so, and shows the model as it is
         if (this.reading === null || !sameGiven(this.reading.tokens, reading.tokens)) { this.depth = reading.depths.length - 1; this.fresh = true; }
         this.reading = reading;
+        this.readingOf = JSON.stringify(given);
         this.draw();
         if (this.fresh && !app.calm()) { this.play(); }
         this.fresh = false;
@@ -63,7 +64,11 @@ export const model = {
     const patterns = JSON.stringify([given, cuts, layer]);
     if (this.patterns !== patterns) {
       this.patterns = patterns;
-      this.ask.attention({ ...given, layer, ...(cuts.length && app.data.live ? { cuts } : {}) }, attention => { this.attention = attention; this.sayOnce(); this.drawTokens(); });
+      this.ask.attention({ ...given, layer, ...(cuts.length && app.data.live ? { cuts } : {}) }, attention => {
+        this.sayOnce();
+        if (attention !== null) { this.attentions = [{ ...attention, of: JSON.stringify(given) }, ...this.attentions.slice(0, 1)]; }
+        this.drawTokens();
+      });
     }
     const mode = MAPS.includes(state.map) ? state.map : 'measured';
     if (mode !== 'measured' && this.heads === null && !this.asked) {
@@ -74,8 +79,9 @@ export const model = {
   },
   hide() { cancelAnimationFrame(this.playing); this.playing = 0; },
   cutsNow() { return cutsOf(this.app.state.get(), this.app.data.rooms.model); },
-  // What is wrong with a sentence is wrong for both questions about it.
-  sayOnce() { const { model: first, attention: second } = this.statuses; if (first.box.className === second.box.className && first.box.textContent === second.box.textContent) { second.clear(); } },
+  sayOnce() { sayOnce(this.statuses.model, this.statuses.attention); },
+  // Arcs are those of the sentence that is shown: of one that could not be read there may be attention as well.
+  get attention() { return this.attentions.find(one => one.of === this.readingOf) ?? null; },
 
   draw() {
     if (!this.reading) { return; }

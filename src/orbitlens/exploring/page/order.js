@@ -1,6 +1,6 @@
 // The room Order: the sentence's tokens in another order, and what the prediction makes of it.
 import { button, choice, colour, drawing, make, mixed, placeColour } from './charts.js';
-import { asker, bits, givenOf, nounOf, noteList, outcomeList, pictureOf, sameGiven, sentenceBox, short, statusLine, tokenText, withLevels } from './sentence.js';
+import { asker, bits, givenOf, nounOf, noteList, outcomeList, pictureOf, sameGiven, sayOnce, sentenceBox, short, statusLine, tokenText, withLevels } from './sentence.js';
 
 const CELLS = { pe_causal: 'positions + mask', nope_causal: 'mask only', pe_full: 'positions only', nope_full: 'neither' };
 const SMALL = 20e6; // parameters up to which all pairs are swapped unasked
@@ -12,7 +12,7 @@ export const order = {
   mount(place, app) {
     this.absent = !app.data.rooms.model;
     if (this.absent) { place.append(make('p', { class: 'absent', text: app.data.rooms.why ?? 'This model cannot be run here.' })); return; }
-    Object.assign(this, { place, app, reading: null, usual: null, swaps: null, held: null, shuffled: 0, last: null, key: null, mapKey: null });
+    Object.assign(this, { place, app, reading: null, means: null, maps: [], held: null, shuffled: 0, last: null, key: null, mapKey: null });
     this.statuses = { order: statusLine(), usual: statusLine(), swaps: statusLine() };
     this.ask = Object.fromEntries(Object.entries(this.statuses).map(([name, status]) => [name, asker(app, name, status)]));
     this.sentence = sentenceBox(app, { what: 'The same sentence' });
@@ -53,22 +53,27 @@ export const order = {
       this.key = JSON.stringify(params);
       const other = !sameGiven(this.given ?? null, given);
       this.given = given;
-      if (other) { this.usual = this.swaps = null; this.mapKey = null; }
+      if (other) { this.mapKey = null; }
       this.ask.order(params, reading => {
         this.unknown = reading === null;
-        if (reading) { this.reading = reading; if (other || !this.usual) { this.askUsual(given); } if (this.dropped) { app.say('That order is none of this sentence: here it is as written.'); } this.dropped = false; }
+        sayOnce(this.statuses.order, this.statuses.swaps);
+        if (reading) { this.reading = reading; this.readingOf = JSON.stringify(given); if (other || !this.usual) { this.askUsual(given); } if (this.dropped) { app.say('That order is none of this sentence: here it is as written.'); } this.dropped = false; }
         else if (moved && other && !this.dropped) { this.given = null; this.dropped = true; this.go(null); return; } // a link of another sentence
         this.draw();
       });
     }
     const own = app.data.rooms.order.own_cell, cell = CELLS[state.cell] && !app.data.rooms.order.not_reached[state.cell] ? state.cell : own, which = !app.data.live ? 'all' : ['all', 'neighbours'].includes(state.which) ? state.which : app.data.model.parameters <= SMALL ? 'all' : 'neighbours', mapKey = JSON.stringify([given, cell, which]);
+    Object.assign(this, { cell, which });
     this.mapCell.set(cell);
     this.mapWhich.set(which);
-    if (this.mapKey !== mapKey) { this.mapKey = mapKey; this.ask.swaps({ ...given, cell, which }, swaps => { this.swaps = swaps; this.map.soon(); this.sayMap(); }); }
+    if (this.mapKey !== mapKey) { this.mapKey = mapKey; this.ask.swaps({ ...given, cell, which }, swaps => { sayOnce(this.statuses.order, this.statuses.swaps); if (swaps) { this.maps = [{ ...swaps, of: JSON.stringify(given) }, ...this.maps.slice(0, 1)]; } this.map.soon(); this.sayMap(); }); }
     this.draw();
   },
   hide() { this.held = null; },
-  askUsual(given) { this.ask.usual(given, usual => { this.usual = usual; this.drawCells(); }); },
+  askUsual(given) { this.ask.usual(given, usual => { if (usual) { this.means = { ...usual, of: JSON.stringify(given) }; } this.drawCells(); }); },
+  // Those of the sentence that is shown: what cannot be answered about another takes nothing away.
+  get swaps() { return this.maps.find(one => one.of === this.readingOf && one.cell === this.cell && one.which === this.which) ?? null; },
+  get usual() { return this.means?.of === this.readingOf ? this.means : null; },
   orderOf(state) {
     const order = (state.order ?? '').split('.').filter(Boolean).map(Number);
     return order.length && !isSame(order) && isSame([...order].sort((a, b) => a - b)) ? order : null;

@@ -51,6 +51,9 @@ export function statusLine() {
   };
 }
 
+// What is wrong with a sentence is wrong for every question about it: it is said by the first.
+export function sayOnce(first, second) { if (first.box.classList.contains('fail') && first.box.textContent === second.box.textContent) { second.clear(); } }
+
 // Asks one kind of question: a newer one stops the older; nothing is thrown, null means that there is no answer.
 export function asker(app, name, status) {
   let now = null;
