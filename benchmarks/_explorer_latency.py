@@ -29,6 +29,7 @@ ASKED = {
     "attention of a layer": ("attention", {"layer": 5}),
     "the sentence as written, in four cells": ("order", {}),
     "another order, in four cells": ("order", {"order": MOVED}),
+    "the flow of a layer": ("flow", {"layer": 5}),
 }
 TOLD = ("usual", "swaps", "heads")  # what says its cost first
 
@@ -75,7 +76,7 @@ def latencies(model=None):
     """Return how long answers take, and what the page is told of those that take longer."""
     torch.set_num_threads(os.cpu_count() or 1)
     server = ExplorerServer(explored_of(load(model or llama_135m())), "").start()
-    ask(server, "attention", {"ids": "1 2 3 4"})  # loads it, and measures the pace, once
+    ask(server, "attention", {})  # loads it, and measures the pace, once
     rows = [latency(server, what, number) for number, what in enumerate(ASKED)]
     told = {name: ask(server, name, {}).get("cost", {}).get("words", "at once") for name in TOLD}
     server.close()

@@ -9,8 +9,8 @@ a graphics card. Once while the flow plays, is integrated and its phase map is c
 once when it is computed and plays again alone, once while a token is dragged. Goals: 60 frames a
 second for 128 tokens in all of them, which leaves 16.7 ms for each; the picture moves within a
 second of opening. With --answers: how long the server takes to answer, with a random Llama of 135M
-parameters unless a model is named; goal: 2 s by the clock (`_explorer_latency.py`). The exit code is
-1 if a goal is missed.
+parameters unless a model is named; goal: 2 s by the clock (`_explorer_latency.py`). The exit code
+is 1 if a goal is missed.
 """
 
 import argparse

@@ -20,8 +20,7 @@ def frame_costs() -> str:
     size, (clock, processor) = found["bytes"] / 1e6, found["opening"]
     words = (
         f"The page of {found['model']} is {size:.2f} MB. Its picture moved {clock:.2f} s after it "
-        f"was asked for, of which {processor:.2f} s were its main thread's; {found['load']:.0f} "
-        "processes wanted each core of the machine at that time."
+        f"was asked for, of which {processor:.2f} s were its main thread's."
     )
     return f"{table(head, rows)}\n\n{words}"
 
@@ -33,5 +32,4 @@ def answer_costs() -> str:
         (row["asked"], f"{row['wall']:.2f} s", f"{row['processor']:.2f} s")
         for row in found["answers"]
     ]
-    words = f"{found['load']:.0f} processes wanted each of the two cores at that time."
-    return f"{table(['Asked for', 'By the clock', 'Processor time'], rows)}\n\n{words}"
+    return table(["Asked for", "By the clock", "Processor time"], rows)

@@ -52,8 +52,6 @@ function restart() {
   moments = [];
   radii = [];
   widest = -Infinity;
-  // While a token is held, the ways from where it is now are wanted in the coming picture.
-  work(held === null ? 4 : left(usually(timing.draw)));
 }
 // Integrate, and read off what has come, for about so many milliseconds.
 function work(milliseconds) {
@@ -292,12 +290,15 @@ function startPlace(i) { // where a token starts, in the picture's coordinates, 
   return [...places(follow(plain.system, plain.tokens, plain.n, { until: 0 }).frames[0], plain.n, s.d, plain.axes, s.norm === 'pre-ln').subarray(3 * i, 3 * i + 3)];
 }
 function place(i, target, from) {
+  const begun = performance.now();
   const scale = s.layer && s.norm === 'free' ? made.scale : 1, by = target.map((v, k) => Math.max(-90, Math.min(90, (v - from[k]) / scale)));
   s = { ...s, moved: new Map(s.moved).set(i, by.map(v => Number(v.toFixed(4)))) };
   key = keyOf(s);
   restart();
   go(0);
   badges();
+  ahead += performance.now() - begun;
+  work(left(usually(timing.draw))); // the ways from where it is now are wanted in the coming picture
   wake();
 }
 function pointers() {
@@ -439,6 +440,7 @@ export const flow = {
       chosen = chosen !== null && chosen < s.n && s.moved.has(chosen) ? chosen : null;
       hover = null;
       restart();
+      work(4);
       go(0);
       aim();
       refreshControls();
