@@ -104,6 +104,7 @@ function imageBox(app, what) {
   const { shape, n_samples: n } = app.data.rooms.image, hint = make('span', { class: 'hint', text: app.data.live ? '' : app.data.why_frozen });
   const list = make('select', { 'aria-label': 'Sample', onchange: () => { picture.levels = null; app.state.set({ sample: list.value, order: null, picked: null, own: null }); } });
   for (let k = 0; k < n; k += 1) { list.append(make('option', { value: k, text: `noise ${k + 1}`, disabled: !app.data.live && k > 0 })); }
+  list.append(make('option', { value: 'own', text: 'your picture', disabled: true, hidden: true }));
   const file = make('input', { type: 'file', accept: 'image/*', 'aria-label': 'Choose a picture', disabled: !app.data.live });
   file.addEventListener('change', async () => {
     if (!file.files.length) { return; }
@@ -119,7 +120,7 @@ function imageBox(app, what) {
   const small = make('img', { class: 'chosen', alt: 'The picture as the model gets it', hidden: true });
   return {
     box: make('div', { class: 'sentence' }, make('span', { class: 'label', text: what.replace('sentence', 'image') }), small, list, make('label', { class: 'file' }, make('span', { text: 'or a picture of yours, scaled to the model:' }), file), hint),
-    set(state) { list.value = state.sample ?? '0'; const url = pictureOf(app, givenOf(app, state)); small.hidden = url === null; if (url !== null) { small.src = url; list.selectedIndex = -1; } },
+    set(state) { list.value = state.sample ?? '0'; const url = pictureOf(app, givenOf(app, state)); small.hidden = url === null; if (url !== null) { small.src = url; list.value = 'own'; } },
   };
 }
 // A picture as the levels of a model's pixels, channels last; it never leaves this machine.
