@@ -87,6 +87,15 @@ def test_a_link_brings_a_head_back_with_its_ghost_and_its_certificates(visit, ex
     assert page.locator(".badge.unknown").count() == 7
 
 
+def test_arrows_go_through_the_heads_of_the_model(visit, explorer_page):
+    opened = visit(explorer_page, after="#system=head&layer=0&head=0", reduced_motion="reduce")
+    opened.page.locator(".picker [tabindex='0']").focus()
+    for key in ("ArrowDown", "ArrowRight", "ArrowDown"):
+        opened.page.keyboard.press(key)  # the focus goes along
+    opened.wait("location.hash.includes('layer=2') && location.hash.includes('head=1')")
+    assert opened.page.locator(".picker [tabindex='0']").count() == 1
+
+
 def test_nonsense_in_the_address_is_passed_over(visit, explorer_page):
     after = "#system=nope&beta=-1&n=1e9&d=7&moved=a:b;3:1,2;__proto__:1,1,1&layer=99&theme=x&room=y"
     opened = visit(explorer_page, after=after, reduced_motion="reduce")

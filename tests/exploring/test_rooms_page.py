@@ -118,6 +118,16 @@ def test_swaps_and_blocks_can_be_read_by_keys(nano):
     assert nano.page.evaluate(stops) == 1  # arrows go through the tokens
 
 
+def test_many_layers_fit_without_a_scroll_inside_the_page(nano):
+    nano.go("#room=model").wait(MODEL_READY)
+    nano.page.evaluate("""(() => { const { before } = rooms.model.reading;
+      before.heads = Array.from({ length: 30 }, (_, k) => before.heads[k % 4]);
+      rooms.model.drawHeads(); })()""")
+    grid = nano.page.locator(".heads")
+    assert grid.evaluate("one => one.children.length") == 30
+    assert grid.evaluate("one => one.scrollHeight <= one.clientHeight")
+
+
 def test_the_mark_of_a_depth_lies_on_the_curve(nano):
     nano.go("#room=model").wait(MODEL_READY)
     nano.page.evaluate("void (rooms.model.depth = 0.5)")

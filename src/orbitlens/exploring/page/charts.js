@@ -204,7 +204,7 @@ export function drawCurves(pen, width, height, { curves, now, range, xRange, xLa
   if (xLabel) { pen.text(width - right, height - 4, xLabel, { fill: colour('muted'), size: 11, align: 'right' }); }
   for (const c of curves) {
     const points = [];
-    for (let i = 0; i < c.x.length; i += 1) { points.push(isNumber(c.y[i]) ? x(c.x[i]) : NaN, isNumber(c.y[i]) ? y(Math.min(high, Math.max(low, c.y[i]))) : NaN); }
+    for (let i = 0; i < c.x.length && c.x[i] <= to; i += 1) { points.push(isNumber(c.y[i]) ? x(c.x[i]) : NaN, isNumber(c.y[i]) ? y(Math.min(high, Math.max(low, c.y[i]))) : NaN); }
     pen.line(points, { stroke: c.colour, width: c.width ?? 1.8, dash: c.dash, opacity: c.opacity ?? 1 });
   }
   if (now === undefined || now === null) { return; }

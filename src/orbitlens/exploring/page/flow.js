@@ -199,6 +199,14 @@ function controls() {
   ui.system = menu({ label: 'What moves the tokens', value: s.system, groups: [['Named systems', [...data.flow.examples.map(one => [one.name, TITLES[one.name] ?? one.name]), [MIXED, TITLES.mixed]]], [data.model.name, own]],
     onvalue: v => set({ ...PLAIN, system: v, ...(v === HEAD || s.layer ? {} : { norm: s.norm, d: s.d }) }) });
   ui.heads = make('div', { class: 'picker', role: 'group', 'aria-label': 'Layer and head' });
+  ui.heads.addEventListener('keydown', event => { // one stop for the tabulator; arrows go through layers and heads
+    const step = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key], held = source.flow.model.layers.map(one => one.layer);
+    if (!step || !s.layer) { return; }
+    event.preventDefault();
+    let layer = s.layer.layer + step[0];
+    while (!data.live && layer >= 0 && layer < data.model.n_layers && !held.includes(layer)) { layer += step[0]; }
+    if (layer >= 0 && layer < data.model.n_layers) { set({ layer, head: Math.max(0, Math.min(s.layer.n_heads - 1, s.head + step[1])), moved: null }); }
+  });
   ui.what = make('p', { class: 'hint' });
   ui.missing = make('p', { class: 'hint', text: `No head of the model: ${data.flow.model.why_missing}` });
   ui.beta = slider({ label: 'β, sharpness of attention', min: LIMITS.beta[0], max: LIMITS.beta[1], ...log2, value: s.beta, word: v => number(v), onvalue: v => set({ beta: Number(v.toPrecision(3)) }) });
@@ -267,13 +275,16 @@ function measuredWords() {
   return `The model's tokens of ${words} in front of layer ${layer}: C = ${fixed(c[0])}. Measured after this head alone: ${fixed(one)}. One unit of time is one layer.`;
 }
 function refreshPicker() {
+  const hadFocus = ui.heads.contains(document.activeElement), tall = Math.max(7, Math.min(22, Math.floor(230 / data.model.n_layers) - 3)), every = Math.ceil(15 / (tall + 3)); // all layers at one glance
+  ui.heads.style.setProperty('--tall', `${tall}px`);
   const held = new Set(source.flow.model.layers.map(one => one.layer)), rows = [];
   for (let l = 0; l < data.model.n_layers; l += 1) {
     const n = source.flow.model.layers.find(one => one.layer === l)?.n_heads ?? data.model.n_heads;
-    rows.push(make('span', { class: 'layer', text: l }), make('span', { class: 'row' }, ...Array.from({ length: n }, (_, h) => button('', held.has(l) || data.live ? `Head ${l}.${h}` : data.flow.model.why_missing, () => set({ layer: l, head: h, moved: null }),
-      { 'aria-label': `Head ${l}.${h}`, 'aria-pressed': String(l === s.layer.layer && (h === s.head || s.heads === 'all')), disabled: !held.has(l) && !data.live }))));
+    rows.push(make('span', { class: 'layer', text: l % every ? '' : l }), make('span', { class: 'row' }, ...Array.from({ length: n }, (_, h) => button('', held.has(l) || data.live ? `Head ${l}.${h}` : data.flow.model.why_missing, () => set({ layer: l, head: h, moved: null }),
+      { 'aria-label': `Head ${l}.${h}`, 'aria-pressed': String(l === s.layer.layer && (h === s.head || s.heads === 'all')), tabindex: l === s.layer.layer && h === s.head ? 0 : -1, disabled: !held.has(l) && !data.live }))));
   }
   ui.heads.replaceChildren(make('span', { class: 'axis', text: 'layer × head' }), make('div', { class: 'cells' }, ...rows));
+  if (hadFocus) { ui.heads.querySelector('[tabindex="0"]')?.focus(); }
 }
 
 // --- hands -----------------------------------------------------------------------------------

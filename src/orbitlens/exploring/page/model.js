@@ -3,6 +3,7 @@ import { button, choice, colour, drawCurves, drawing, make, mixed, placeColour }
 import { asker, bits, givenOf, nounOf, noteList, outcomeList, sameGiven, sayOnce, sentenceBox, short, statusLine, tokenText, withLevels } from './sentence.js';
 
 const ANGLES = { yaw: 0.6, pitch: 0.35 }, STEPS = { ArrowLeft: [-0.15, 0], ArrowRight: [0.15, 0], ArrowUp: [0, -0.15], ArrowDown: [0, 0.15] };
+const MANY = 12; // layers beyond which the board of cuts shows one of them
 const PARTS = { attention: 'attention', mlp: 'MLP', norm: 'norm' }, MAPS = ['measured', 'predicted', 'weights', 'disagree'];
 const signed = v => v === null || v === undefined ? '–' : `${v < 0 ? '−' : '+'}${Math.abs(v).toFixed(Math.abs(v) < 0.0995 ? 3 : 2)}`;
 // What a link says, as far as this model has it.
@@ -199,7 +200,9 @@ export const model = {
     if (this.headShape !== `${measured.length}x${measured[0]?.length}`) {
       this.headShape = `${measured.length}x${measured[0]?.length}`;
       this.headCells = new Map();
-      this.headGrid.replaceChildren(...measured.map((row, layer) => make('div', { class: 'head-row', role: 'row' }, make('span', { class: 'layer', text: layer, role: 'rowheader', title: `layer ${layer}` }), ...row.map((_, head) => {
+      const tall = Math.max(7, Math.min(24, Math.floor(330 / measured.length) - 3)), every = Math.ceil(15 / (tall + 3)); // all layers at one glance, up to thirty or so
+      this.headGrid.style.setProperty('--tall', `${tall}px`);
+      this.headGrid.replaceChildren(...measured.map((row, layer) => make('div', { class: 'head-row', role: 'row' }, make('span', { class: 'layer', text: layer % every ? '' : layer, role: 'rowheader', 'aria-label': `layer ${layer}`, title: `layer ${layer}` }), ...row.map((_, head) => {
         const cell = make('button', { type: 'button', class: 'head', role: 'gridcell', onclick: () => this.app.state.set({ layer, head }) });
         this.headCells.set(`${layer}.${head}`, cell);
         return cell;
@@ -463,7 +466,7 @@ export const model = {
   },
   makeCuts() {
     // Norms by their names where these are short; the whole name is in the title.
-    const normName = (name, k) => { const text = name.replaceAll('_', ' ').replace('layernorm', 'norm'); return text.length > 11 ? `norm ${k}` : text; };
+    const normName = (name, k) => { const text = name.replaceAll('_', ' ').replace('layernorm', 'norm'); return text.length > 9 ? `norm ${k}` : text; };
     this.cutWords = make('div', { class: 'chips' });
     this.cutBoard = make('div', { class: 'cut-board' });
     const { cuts, not_cut: why } = this.app.data.rooms.model, rows = new Map();
@@ -474,10 +477,12 @@ export const model = {
       rows.set(layer, [...(rows.get(layer) ?? []), one(name, norm ? normName(norm, (rows.get(layer) ?? []).length - 1) : PARTS[part] ?? part, `Cut the ${norm ?? part} of layer ${layer}`)]);
     }
     const whole = [one('encoding', 'positions', 'Give all tokens the same position'), one('mask', 'mask', 'Let every token see all others'), ...(cuts.includes('norm final') ? [one('norm final', 'final norm', 'Cut the norm behind the last layer')] : [])];
-    this.cutBoard.append(make('div', { class: 'cut-row' }, make('span', { class: 'layer', text: 'all' }), ...whole), ...[...rows].map(([layer, parts]) => make('div', { class: 'cut-row' }, make('span', { class: 'layer', text: layer, title: `layer ${layer}` }), ...parts)));
+    this.cutBoard.append(make('div', { class: 'cut-row' }, make('span', { class: 'layer', text: 'all' }), ...whole), ...[...rows].map(([layer, parts]) => make('div', { class: 'cut-row', 'data-layer': layer }, make('span', { class: 'layer', text: layer, title: `layer ${layer}` }), ...parts)));
+    if (rows.size > MANY) { this.cutBoard.append(make('p', { class: 'explains', text: 'Of the layer that is chosen on the map of heads.' })); }
   },
   drawCuts() {
-    const cuts = this.cutsNow();
+    const cuts = this.cutsNow(), { layer } = headOf(this.app.state.get(), this.app.data.model), rows = [...this.cutBoard.querySelectorAll('[data-layer]')];
+    rows.forEach(row => { row.hidden = rows.length > MANY && Number(row.dataset.layer) !== layer; });
     this.cutBoard.querySelectorAll('[data-cut]').forEach(one => one.setAttribute('aria-pressed', cuts.includes(one.dataset.cut)));
     const intro = this.app.data.live ? 'Cut parts here, heads on their map. A norm that is cut divides all tokens by one number.' : 'This frozen page knows one cut at a time. A norm that is cut divides all tokens by one number.';
     this.cutWords.replaceChildren(...(cuts.length ? [...cuts.map(name => button(`${name === 'encoding' ? 'positions' : name} ×`, `Put ${name} back`, () => this.toggleCut(name), { class: 'chip' })), button('Restore all', 'Put all back', () => this.app.state.set({ cuts: null }), { class: 'small' })] : [make('span', { class: 'muted', text: intro })]));
