@@ -14,7 +14,7 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 OUT = Path(__file__).parent / "img" / "explorer.png"
-SCREEN = {"width": 1360, "height": 1010}
+SCREEN, GAP = {"width": 1360, "height": 960}, 12  # the height that a stage is fitted to
 STATES = {"light": ("", 4.2), "dark": ("#system=head&layer=1&head=0", 3.0)}  # and the moment
 MOST_BYTES = 300_000
 
@@ -27,9 +27,10 @@ def main() -> None:
         )
         images = [_shot(browser, Path(sys.argv[1]), scheme) for scheme in STATES]
         browser.close()
-    paper = Image.new("RGB", (SCREEN["width"], 2 * SCREEN["height"] + 12), (255, 255, 255))
-    for k, image in enumerate(images):
-        paper.paste(image, (0, k * (SCREEN["height"] + 12)))
+    tall = sum(image.height for image in images) + GAP
+    paper = Image.new("RGB", (SCREEN["width"], tall), (255, 255, 255))
+    paper.paste(images[0], (0, 0))
+    paper.paste(images[1], (0, images[0].height + GAP))
     paper.quantize(palette=_palette(paper), dither=Image.Dither.NONE).save(OUT, optimize=True)
     assert OUT.stat().st_size < MOST_BYTES
     print(f"{OUT}: {OUT.stat().st_size:,} bytes")
@@ -54,7 +55,7 @@ def _shot(browser, page_file: Path, scheme: str) -> Image.Image:  # noqa: ANN001
     while frames != (now := page.evaluate("rooms.flow.frames()")):  # until its map is computed
         frames = now
         page.wait_for_timeout(1000)
-    image = page.screenshot()
+    image = page.screenshot(full_page=True)  # charts and certificates to their ends
     page.close()
     return Image.open(io.BytesIO(image)).convert("RGB")
 

@@ -16,7 +16,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from orbitlens.errors import InputError
 from orbitlens.exploring import answers, server
 from orbitlens.exploring.answers import Pace, PageWork, cost_words, question_of
-from orbitlens.exploring.jobs import Job, Worker
+from orbitlens.exploring.connections import MOST_CONNECTIONS
+from orbitlens.exploring.jobs import MOST_WAITING, Job, Worker
 from orbitlens.exploring.passes import Explored, explored_of
 from orbitlens.exploring.server import MOST_BYTES, ExplorerServer
 
@@ -131,6 +132,38 @@ def test_what_is_no_question_gets_an_answer(serving, body):
     assert status == 400 and json.loads(data)["error"]
 
 
+def test_an_address_that_is_none_gets_an_answer(serving):
+    assert send(serving, "GET", "http://[::1/")[0] == 403
+    assert send(serving, path="http://[::1/")[0] == 404
+
+
+def test_who_asks_nothing_gives_way_to_who_asks(serving):
+    """Half requests hold a thread each: there are so many places, and the oldest is taken."""
+    idle = [socket.create_connection(("127.0.0.1", serving.port)) for _ in range(90)]
+    for one in idle:
+        one.sendall(b"GET / HT")
+    assert ask(serving, "model", text="To be, or not")[-1]["result"]["tokens"]
+    assert len(serving.http.arriving) <= MOST_CONNECTIONS
+    assert idle[0].recv(10) == b""  # it was sent away
+    for one in idle:
+        one.close()
+
+
+def test_a_request_that_trickles_in_is_ended(serving, monkeypatch):
+    monkeypatch.setattr(server, "PATIENCE", 0.3)
+    with socket.create_connection(("127.0.0.1", serving.port)) as slow:
+        slow.settimeout(10)
+        end, sent = time.monotonic() + 10, 0
+        while time.monotonic() < end:  # a byte at a time: no single wait is long
+            try:
+                slow.sendall(b"G")
+            except OSError:
+                break
+            sent += 1
+            time.sleep(0.05)
+        assert sent < 100
+
+
 def test_a_name_that_is_no_question_is_refused(serving):
     assert send(serving, path="/api/../../etc/passwd")[0] == 404
     assert send(serving, path="/api/__import__")[0] == 404
@@ -202,16 +235,67 @@ def test_two_people_are_both_answered(serving):
     assert {text: "".join(tokens) for text, tokens in found.items()} == {t: t for t in texts}
 
 
-def test_a_bug_is_said_and_does_not_end_the_worker():
+@pytest.mark.parametrize(
+    "bug", [ZeroDivisionError, AttributeError, OSError, MemoryError, AssertionError, ImportError]
+)
+def test_a_bug_is_said_and_does_not_end_the_worker(bug):
+    def fails(told):
+        raise bug
+
     worker = Worker()
-    bad = Job(work=lambda told: 1 // 0, what="")
+    bad = Job(work=fails, what="")
     good = Job(work=lambda told: 7, what="")
     assert worker.ask(bad) and worker.ask(good)
     said = [bad.events.get(timeout=30) for _ in range(2)][-1]
-    assert "ZeroDivisionError" in said.error and said.last
+    assert bug.__name__ in said.error and said.last
     assert [good.events.get(timeout=30) for _ in range(2)][-1].answer == 7
     worker.close()
     assert not worker.thread.is_alive() and not worker.ask(good)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_worker_that_ended_takes_no_more_questions():
+    def ends(told):
+        raise SystemExit  # nothing that an answer may raise
+
+    worker = Worker()
+    assert worker.ask(Job(work=ends, what=""))
+    worker.thread.join(30)
+    assert not worker.ask(Job(work=lambda told: 7, what=""))
+
+
+def test_questions_that_were_given_up_take_no_place_in_line():
+    worker, go_on = Worker(), threading.Event()
+    assert worker.ask(Job(work=lambda told: go_on.wait(30), what=""))
+    for _ in range(3 * MOST_WAITING):
+        job = Job(work=lambda told: 7, what="")
+        assert worker.ask(job)
+        job.cancelled.set()
+    last = Job(work=lambda told: 7, what="")
+    assert worker.ask(last) and worker.waiting.qsize() < MOST_WAITING
+    go_on.set()
+    assert [last.events.get(timeout=30) for _ in range(2)][-1].answer == 7
+    worker.close()
+
+
+def test_who_waits_for_another_is_told(serving, monkeypatch):
+    go_on = threading.Event()
+    monkeypatch.setitem(answers.QUESTIONS, "usual", lambda *_: go_on.wait(30))
+    asked = {"text": "To be, or not"}
+    first = threading.Thread(target=ask, args=(serving, "usual"), kwargs=asked)
+    first.start()
+    while serving.worker.current is None:
+        time.sleep(0.01)
+    threading.Timer(2 * server.BEAT, go_on.set).start()
+    lines = ask(serving, "model", **asked)
+    first.join()
+    assert lines[0] == {"progress": None, "what": "waiting for another question"}
+    assert lines[-1]["result"]["tokens"]
+
+
+def test_a_number_that_is_not_finite_is_an_error_and_no_silence(serving, monkeypatch):
+    monkeypatch.setitem(answers.QUESTIONS, "usual", lambda *_: {"value": float("nan")})
+    assert "not finite" in ask(serving, "usual", text="To be, or not")[-1]["error"]
 
 
 def test_a_full_line_is_said(serving, monkeypatch):

@@ -24,6 +24,15 @@ def test_the_picture_moves_by_itself_on_opening(visit, explorer_page):
     assert Path(explorer_page).stat().st_size < LARGEST
 
 
+def test_what_is_computed_in_a_frame_ends_by_what_painting_leaves_of_it(visit, explorer_page):
+    opened = visit(explorer_page, after="#n=8&until=2")
+    opened.wait("rooms.flow.timing.paint.length > 3")
+    assert opened.page.evaluate("Math.min(...rooms.flow.timing.paint)") > 0
+    slice_when = "paint => { rooms.flow.timing.paint.fill(paint); return rooms.flow.left(2); }"
+    quick, slow, hopeless = (opened.page.evaluate(slice_when, ms) for ms in (1, 8, 100))
+    assert quick - slow == pytest.approx(7) and quick < 1000 / 60 - 3 and hopeless == 1
+
+
 def test_a_dragged_token_changes_the_flow_and_the_address(visit, explorer_page):
     opened = visit(explorer_page, after="#n=12&until=3", reduced_motion="reduce")
     page, before = opened.page, opened.page.evaluate("rooms.flow.ending().cosine")
@@ -78,10 +87,47 @@ def test_a_link_brings_a_head_back_with_its_ghost_and_its_certificates(visit, ex
     assert page.locator(".badge.unknown").count() == 7
 
 
+def test_arrows_go_through_the_heads_of_the_model(visit, explorer_page):
+    opened = visit(explorer_page, after="#system=head&layer=0&head=0", reduced_motion="reduce")
+    opened.page.locator(".picker [tabindex='0']").focus()
+    for key in ("ArrowDown", "ArrowRight", "ArrowDown"):
+        opened.page.keyboard.press(key)  # the focus goes along
+    opened.wait("location.hash.includes('layer=2') && location.hash.includes('head=1')")
+    assert opened.page.locator(".picker [tabindex='0']").count() == 1
+
+
 def test_nonsense_in_the_address_is_passed_over(visit, explorer_page):
     after = "#system=nope&beta=-1&n=1e9&d=7&moved=a:b;3:1,2;__proto__:1,1,1&layer=99&theme=x&room=y"
     opened = visit(explorer_page, after=after, reduced_motion="reduce")
     assert opened.page.locator("#room-flow").is_visible() and opened.complaints == []
+
+
+@pytest.mark.parametrize(
+    "after",
+    ["room=model&cuts=nope,head 99.0&layer=-3&head=x", "room=order&order=3.1.1&cell=zz&which=no",
+     "room=order&order=2.1.0", "room=order&text=another", "room=model&text=another"],
+)  # fmt: skip
+def test_a_link_that_does_not_fit_this_page_shows_its_sentence_as_it_is(
+    visit, explorer_page, after
+):
+    opened = visit(explorer_page, after=f"#{after}", reduced_motion="reduce")
+    room = after.split("&")[0].removeprefix("room=")
+    opened.wait(f"rooms.{room}.reading?.tokens.length === 41")
+    assert opened.page.locator(f"#room-{room} .status.fail").count() == 0
+    assert opened.complaints == []
+
+
+def test_charts_show_the_moment_that_was_chosen(visit, explorer_page):
+    """Not one of them, in whose turn the only frame was drawn."""
+    opened = visit(explorer_page, after="#n=8&until=2", reduced_motion="reduce")
+    opened.page.evaluate("rooms.flow.map(false)")
+    seen = []
+    for moment in (0, 1):
+        opened.page.evaluate(f"rooms.flow.seek({moment})")
+        opened.page.wait_for_timeout(300)
+        charts = opened.page.locator(".curves canvas")
+        seen.append(charts.evaluate_all("all => all.map(one => one.toDataURL())"))
+    assert all(first != second for first, second in zip(*seen, strict=True))
 
 
 def test_reduced_motion_shows_the_end_and_stands_still(visit, explorer_page):

@@ -5,6 +5,7 @@ runs one question at a time, whoever asks, quick ones first. Closing drops what 
 stops what runs at its next layer or batch, and lets go of the model.
 """
 
+import heapq
 import itertools
 import queue
 import threading
@@ -15,6 +16,11 @@ from typing import Any
 from orbitlens.errors import OrbitlensError
 
 MOST_WAITING = 32
+# What goes wrong inside an answer: bugs of ours or of a model's own code, files, memory.
+FAILURES = (
+    *(ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, MemoryError),
+    *(OSError, RuntimeError, StopIteration, TypeError, ValueError),
+)
 Told = Callable[[int, int | None], None]
 
 
@@ -62,8 +68,7 @@ class Job:
             self.events.put(JobEvent(error="cancelled", last=True))
         except OrbitlensError as error:
             self.events.put(JobEvent(error=str(error), last=True))
-        except (RuntimeError, ValueError, TypeError, LookupError, ArithmeticError) as error:
-            # A bug of ours or of a model's own code: the page says so, and the server goes on.
+        except FAILURES as error:  # the page says so, and the server goes on
             text = f"this failed inside ({type(error).__name__}: {error}). It is a bug: report it."
             self.events.put(JobEvent(error=text, last=True))
 
@@ -90,6 +95,12 @@ class Worker:
         self.thread.start()
 
     def _work(self) -> None:
+        try:
+            self._answer_all()
+        finally:
+            self.closed.set()  # whatever ended it: who asks now is told, and does not wait
+
+    def _answer_all(self) -> None:
         while (job := self.waiting.get().job) is not None:
             if job.cancelled.is_set() or self.closed.is_set():
                 job.events.put(JobEvent(error="cancelled", last=True))
@@ -101,10 +112,21 @@ class Worker:
 
     def ask(self, job: Job) -> bool:
         """Put a job in line; False where the line is full or closed."""
+        self._drop_cancelled()
         if self.closed.is_set() or self.waiting.qsize() >= MOST_WAITING:
             return False
-        self.waiting.put_nowait(_Waiting(0 if job.quick else 1, next(self.number), job))
+        try:
+            self.waiting.put_nowait(_Waiting(0 if job.quick else 1, next(self.number), job))
+        except queue.Full:  # others were quicker
+            return False
         return True
+
+    def _drop_cancelled(self) -> None:
+        """Take out of the line what nobody waits for: it would keep others from joining."""
+        with self.waiting.mutex:
+            line = self.waiting.queue
+            line[:] = [one for one in line if one.job is None or not one.job.cancelled.is_set()]
+            heapq.heapify(line)
 
     def close(self, seconds: float = 10.0) -> None:
         """Stop what runs at its next layer, drop what waits, and end the thread."""

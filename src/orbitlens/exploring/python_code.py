@@ -19,6 +19,19 @@ HOMES = {
     "read_swaps": "order_data",
     "read_usual": "order_data",
 }
+# What a script prints: the numbers that a room shows, not the whole of a reading.
+PRINTS = {
+    "read_model": (
+        "for run in filter(None, (reading.before, reading.after)):",
+        '    print("C by depth:", *(round(c, 3) for c in run.cosine))',
+        '    print("predicted:", *(f"{o.name!r} {o.probability:.3f}" for o in run.outcomes))',
+        'print("the prediction moves by", reading.change)',
+    ),
+    "read_order": (
+        "for one in reading.cells:",
+        "    print(one.cell, one.change, one.why)",
+    ),
+}
 
 
 def python_of(
@@ -44,7 +57,7 @@ def python_of(
             "",
             f"model = ol.load({explored.source!r})",
             f"reading = {function}({call})",
-            "print(reading)",
+            *PRINTS.get(function, ("print(reading)",)),
             "",
         ]
     )

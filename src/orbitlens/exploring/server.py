@@ -11,16 +11,18 @@ bounded. The page's policy names its script and style by their hashes.
 
 import hmac
 import json
+import queue
 import secrets
 import select
 import socket
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from orbitlens.errors import InputError, OrbitlensError
 from orbitlens.exploring.answers import (
@@ -33,6 +35,7 @@ from orbitlens.exploring.answers import (
     question_of,
     work_of,
 )
+from orbitlens.exploring.connections import BoundedHttp
 from orbitlens.exploring.freezing import FREEZE, freeze, freezing_work
 from orbitlens.exploring.jobs import Job, JobEvent, Told, Worker
 from orbitlens.exploring.passes import Explored
@@ -41,7 +44,7 @@ from orbitlens.results.codec import encode
 HOST = "127.0.0.1"
 MOST_BYTES = 4_000_000  # of a request's body: the levels of an image, or a long text
 BEAT = 0.25  # seconds between looks at whether the page is still there
-PATIENCE = 30.0  # seconds that a request may take to arrive
+PATIENCE = 30.0  # seconds that a request may take to arrive, all of it
 HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -72,7 +75,7 @@ class ExplorerServer:
         self.pace: Pace | None = None  # measured before the first answer
         handler = partial(_Handler, self)
         try:
-            self.http = _Http((HOST, port), handler)
+            self.http = BoundedHttp((HOST, port), handler)
         except OSError as error:
             raise InputError(
                 f"port {port} of this machine cannot be used ({error.strerror}). Leave it out for "
@@ -148,14 +151,6 @@ WHAT = {
 }
 
 
-class _Http(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
-        """Say nothing: pages that go away in the middle are no news."""
-
-
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "orbitlens", ""
@@ -167,6 +162,23 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing: the address would be in it, and with it the token."""
+
+    def handle_one_request(self) -> None:
+        """Serve a request that arrives in time."""
+        self.explorer.http.arriving[self.connection] = time.monotonic() + PATIENCE
+        try:
+            super().handle_one_request()
+        finally:
+            self._arrived()
+
+    def _arrived(self) -> None:
+        self.explorer.http.arriving.pop(self.connection, None)
+
+    def _address(self) -> SplitResult:
+        try:
+            return urlsplit(self.path)
+        except ValueError:  # no address at all: nothing is there
+            return SplitResult("", "", "", "", "")
 
     # --- who may ask ---
 
@@ -185,7 +197,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Send the page."""
-        parts = urlsplit(self.path)
+        self._arrived()
+        parts = self._address()
         refused = self._refusal(parse_qs(parts.query).get("token", [""])[0])
         if refused is not None:
             self._plain(*refused)
@@ -201,8 +214,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True  # the body, if any, is left unread
             self._plain(*refused)
             return
-        name = urlsplit(self.path).path.removeprefix("/api/")
+        name = self._address().path.removeprefix("/api/")
         body = self.rfile.read(int(self.headers["Content-Length"]))
+        self._arrived()
         if name not in WHAT:
             self._plain(HTTPStatus.NOT_FOUND, "there is no such question.")
             return
@@ -265,8 +279,7 @@ class _Handler(BaseHTTPRequestHandler):
             job.cancelled.set()
 
     def _pass_on(self, job: Job) -> None:
-        import queue
-
+        event = JobEvent(what="waiting for another question")  # until it has begun
         while True:
             try:
                 event = job.events.get(timeout=BEAT)
@@ -274,6 +287,7 @@ class _Handler(BaseHTTPRequestHandler):
                 if self._gone():
                     job.cancelled.set()
                     return
+                self.wfile.write(_line(event))
                 continue
             while not event.last and not job.events.empty():
                 event = job.events.get()  # of progress only the newest is news
@@ -295,4 +309,8 @@ def _line(event: JobEvent) -> bytes:
         data = {"error": event.error}
     else:
         data = {"result": event.answer}
-    return json.dumps(data, allow_nan=False, separators=(",", ":")).encode("utf-8") + b"\n"
+    try:
+        text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    except ValueError:  # the page must not wait for an answer that cannot be written
+        return _line(JobEvent(error="a number of the answer is not finite. Report it.", last=True))
+    return text.encode("utf-8") + b"\n"

@@ -204,7 +204,7 @@ export function drawCurves(pen, width, height, { curves, now, range, xRange, xLa
   if (xLabel) { pen.text(width - right, height - 4, xLabel, { fill: colour('muted'), size: 11, align: 'right' }); }
   for (const c of curves) {
     const points = [];
-    for (let i = 0; i < c.x.length; i += 1) { points.push(isNumber(c.y[i]) ? x(c.x[i]) : NaN, isNumber(c.y[i]) ? y(Math.min(high, Math.max(low, c.y[i]))) : NaN); }
+    for (let i = 0; i < c.x.length && c.x[i] <= to; i += 1) { points.push(isNumber(c.y[i]) ? x(c.x[i]) : NaN, isNumber(c.y[i]) ? y(Math.min(high, Math.max(low, c.y[i]))) : NaN); }
     pen.line(points, { stroke: c.colour, width: c.width ?? 1.8, dash: c.dash, opacity: c.opacity ?? 1 });
   }
   if (now === undefined || now === null) { return; }
@@ -213,5 +213,7 @@ export function drawCurves(pen, width, height, { curves, now, range, xRange, xLa
   if (!c) { return; }
   let k = c.x.findIndex(v => v >= now);
   k = k < 0 ? c.x.length - 1 : k;
-  if (k >= 0 && isNumber(c.y[k])) { pen.circle(x(Math.min(now, c.x[c.x.length - 1])), y(Math.min(high, Math.max(low, c.y[k]))), 3.2, { fill: c.colour }); }
+  if (k < 0 || !isNumber(c.y[k])) { return; }
+  const at = Math.min(now, c.x[c.x.length - 1]), back = Math.max(0, k - 1), share = k > back && isNumber(c.y[back]) ? (at - c.x[back]) / (c.x[k] - c.x[back]) : 1;
+  pen.circle(x(at), y(Math.min(high, Math.max(low, share === 1 ? c.y[k] : c.y[back] + share * (c.y[k] - c.y[back])))), 3.2, { fill: c.colour });
 }

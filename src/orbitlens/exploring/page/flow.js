@@ -9,16 +9,16 @@ import { asker, givenOf, givenWords, sameGiven, sentenceBox, statusLine } from '
 import { axesOf, drawScene, places, projection, tintOf } from './view.js';
 
 const SAVED = 241, SECONDS = 11, RTOL = 1e-6, REACH = 16, STEP = 0.06, KEPT = 4;
-// Milliseconds: a frame lasts 16.7, of which the page's own work takes at most so many, drawing included; and some of it goes to computing always.
-const FRAME = 11, LEAST = 2, HANDS = 10, SOON = 60;
+// Milliseconds: what a frame lasts, what of it stays unused, and what goes to computing whatever the rest of it takes.
+const FRAME = 1000 / 60, SPARE = 2.5, LEAST = 1, SOON = 60;
 const EASY = 1.5e6; // multiplications that a moment's energy may take; beyond twice that many of them it is left out
 const ZEROS = new Float64Array(SAVED);
 const log2 = { scale: v => 2 ** v, place: Math.log2 };
 let app, data, s, made, run, source, key = '';
 let stats, moments, radii, widest; // of the frames so far
 let t = 0, playing = false, shown = false, asked = 0, before = 0, held = null, chosen = null, hover = null, ghost = true;
-const view = { yaw: 0.55, pitch: 0.32 }, ui = {}, timing = { work: [], draw: [], gaps: [] };
-let frames = 0, mapping = true;
+const view = { yaw: 0.55, pitch: 0.32 }, ui = {}, timing = { work: [], draw: [], gaps: [], paint: [] };
+let frames = 0, mapping = true, ahead = 0; // ahead: milliseconds of the coming frame that are spent already
 const span = () => run.until, free = () => s.norm === 'free', moment = () => run.until ? t / run.until * (SAVED - 1) : 0;
 
 // --- whose tokens ----------------------------------------------------------------------------
@@ -52,14 +52,16 @@ function restart() {
   moments = [];
   radii = [];
   widest = -Infinity;
-  work(held ? HANDS : 4);
 }
 // Integrate, and read off what has come, for about so many milliseconds.
 function work(milliseconds) {
   const begun = performance.now();
-  while (performance.now() - begun < milliseconds && (run.status === 'running' || moments.length < run.frames.length)) {
-    if (moments.length < run.frames.length) { measure(moments.length); } else { run.advance(Math.max(1, milliseconds - (performance.now() - begun))); }
+  let spent = 0;
+  while (spent < milliseconds && !settled()) {
+    if (moments.length < run.frames.length) { measure(moments.length); } else { run.advance(milliseconds - spent); }
+    spent = performance.now() - begun;
   }
+  ahead += spent;
 }
 function measure(k) {
   const { n, d } = run, x = run.frames[k], scale = run.logScale[k], at = places(x, n, d, made.axes, s.norm === 'pre-ln');
@@ -87,11 +89,13 @@ const settled = () => run.status !== 'running' && moments.length === run.frames.
 
 function scene() {
   const n = run.n, isHead = s.layer !== null, last = moments.length - 1, m = Math.min(moment(), last), globe = !free();
-  const logRadius = k => globe ? isHead ? Math.max(...ghostRadius(), widest) + 0.06 : Math.log(1.04) : radii[Math.min(last, Math.ceil(k))] + 0.12;
+  const logRadius = k => globe ? isHead ? around(Math.max(...ghostRadius(), widest)) : Math.log(1.04) : radii[Math.min(last, Math.ceil(k))] + 0.12;
   const one = { n, moments, logScale: s.norm === 'free' ? run.logScale : ZEROS, globe: globe && !isHead, axis: s.enc === 'rotary', projected: isHead, flat: s.d === 2, view, hover, chosen, names: made.names, logRadius, tint: i => tintOf(i, n),
     attention: hover !== null || chosen !== null ? attention() : null, future: held !== null, ghost: isHead && ghost && globe ? made.ghost : null, ghostAt: t, words: isHead && n <= 64 && held === null };
   return [one, m];
 }
+// The circle of all directions is shown whole, or, where tokens lie far within it, not at all.
+const around = widest => widest > Math.log(0.6) ? Math.max(widest + 0.06, 0.02) : widest + 0.06;
 const ghostRadius = () => { if (!made.ghostRadius) { made.ghostRadius = ghostShown() ? made.ghost.map(g => { let most = 1e-9; for (let i = 0; i < s.n; i += 1) { most = Math.max(most, Math.hypot(g[3 * i], g[3 * i + 1], g[3 * i + 2])); } return Math.log(most); }) : [-Infinity]; } return made.ghostRadius; };
 const ghostShown = () => made.ghost.length > 0;
 function attention() {
@@ -101,17 +105,26 @@ function attention() {
 
 // --- time ------------------------------------------------------------------------------------
 
+const playWord = () => playing ? 'Pause' : t >= span() ? 'Replay' : 'Play';
 function play(on) {
   if (playing && !on) { ui.time.set(t); drawCharts(); }
   playing = on;
-  ui.play.textContent = on ? 'Pause' : t >= span() ? 'Replay' : 'Play';
+  ui.play.textContent = playWord();
   ui.play.setAttribute('aria-pressed', on);
   wake();
 }
 function go(time) {
   t = Math.min(span(), Math.max(0, time));
   ui.time.set(t);
+  ui.play.textContent = playWord();
 }
+// What a frame has left for computing: the browser paints after the page has drawn, and takes about as long as it took the last times.
+const RECENT = 12, usually = times => { const some = times.slice(-RECENT).sort((a, b) => a - b); return some[Math.floor(0.75 * some.length)] ?? 0; };
+const left = drawing => Math.max(LEAST, FRAME - SPARE - usually(timing.paint) - drawing - ahead);
+const painted = new MessageChannel(); // a message that is sent at the end of a frame's own work arrives when the frame is painted
+let worked = 0;
+painted.port1.onmessage = () => note('paint', performance.now() - worked);
+function note(name, milliseconds) { timing[name].push(milliseconds); if (timing[name].length > 600) { timing[name].shift(); } }
 function wake() { if (shown && !asked) { before = performance.now(); asked = requestAnimationFrame(frame); } }
 function frame(now) {
   asked = 0;
@@ -126,35 +139,40 @@ function frame(now) {
   }
   const drawn = performance.now();
   ui.picture.now();
-  // Charts, slider and words take turns, so that no frame draws them all; each of them is a few times a second what it should be.
+  // Charts, map, slider and words take turns, so that no frame draws them all; each of them is a few times a second what it should be.
   const turn = frames % 6;
   if (turn < 3) { ui.charts[turn].now(); }
-  else if (playing && turn !== 5) { ui.time.set(t); }
+  else if (turn === 3) { ui.phase.now(); }
+  else if (playing && turn === 4) { ui.time.set(t); }
   else if (playing) { ui.caption.textContent = caption(); }
-  timing.draw.push(performance.now() - drawn);
-  const left = Math.max(LEAST, FRAME - (performance.now() - begun));
-  if (!settled()) { work(held === null ? left : HANDS); if (settled() && !playing) { say(); drawCharts(); ui.picture.soon(); } }
-  else if (mapping && held === null) { ui.phase.work(left); }
-  timing.work.push(performance.now() - begun);
-  timing.gaps.push(gap);
-  if (timing.work.length > 600) { Object.values(timing).forEach(one => one.shift()); }
+  const drew = performance.now() - drawn;
+  note('draw', drew);
+  if (!settled()) { work(left(drew)); if (settled() && !playing) { say(); drawCharts(); ui.picture.soon(); } }
+  else if (mapping && held === null) { ui.phase.work(left(drew)); }
+  ahead = 0;
+  worked = performance.now();
+  note('work', worked - begun);
+  note('gaps', gap);
+  painted.port2.postMessage(null);
   if (playing || !settled() || held !== null || (mapping && !ui.phase.finished)) { asked = requestAnimationFrame(frame); }
+  else { drawCharts(); } // the last frame for now: none of them waits for its turn
 }
 const drawCharts = () => ui.charts.forEach(one => one.now());
 
 // --- words -----------------------------------------------------------------------------------
 
+const fixed = c => Number.isFinite(c) ? c.toFixed(3).replace('-', '−') : '–';
 function caption() {
   const k = Math.min(moments.length - 1, Math.round(moment())), whose = s.layer ? `${s.heads === 'all' ? `All heads of layer ${s.layer.layer}` : `Head ${s.layer.layer}.${s.head}`} of ${data.model.name}` : s.system;
   const where = { sphere: 'on the sphere', free: 'free', 'pre-ln': 'behind a norm' }[s.norm], c = stats.cosine[k];
-  return `${whose}, ${s.n} tokens, ${where}: mean cosine C = ${Number.isFinite(c) ? c.toFixed(3).replace('-', '−') : '–'}, ${stats.clusters[k]} cluster${stats.clusters[k] === 1 ? '' : 's'} at t = ${Math.min(t, stats.times.at(-1)).toFixed(1)}${settled() ? '' : ', as far as it is computed'}.`;
+  return `${whose}, ${s.n} tokens, ${where}: mean cosine C = ${fixed(c)}, ${stats.clusters[k]} cluster${stats.clusters[k] === 1 ? '' : 's'} at t = ${Math.min(t, stats.times.at(-1)).toFixed(1)}${settled() ? '' : ', as far as it is computed'}.`;
 }
 function say() { ui.caption.textContent = caption(); ui.live.textContent = caption(); }
 const EXPLAINED = { T1: 'distances of pairs are monotone', T2: 'the whole cloud diverges, or converges to 0', T3: 'tokens on one side of a plane diverge', T4: 'the fate of the first token', T5: 'no token is faster than this',
   N1: 'tokens in a half-space gather', N1c: 'tokens gather at the leading direction', N2: 'where the first token goes', N3: 'the others follow the first', N4: 'attention cannot be sharper', N5: 'all pairs keep one angle', N6: 'the energy is monotone' };
 const tidy = v => v !== 0 && Math.abs(v) < 1e-3 ? v.toExponential(1).replace('-', '−') : number(v), brief = why => {
   const [first] = why.replace(/^(no certificate; |breaks: )/, '').replace(/^not checked( here)?: /, '').split('; '), [asked, ...rest] = s.layer && !why.startsWith('not checked') ? first.split(': ') : [first];
-  return rest.length ? `asks that ${asked}; here ${rest.join(': ')}` : first;
+  return (rest.length ? `asks that ${asked}; here ${rest.join(': ')}` : first).replaceAll('>=', '≥').replaceAll('<=', '≤');
 };
 const claim = (name, why) => (why && !why.includes('hold') ? why : EXPLAINED[name]).replace(/(?<=\()-(?=\d)/g, '−');
 function badges() {
@@ -181,6 +199,14 @@ function controls() {
   ui.system = menu({ label: 'What moves the tokens', value: s.system, groups: [['Named systems', [...data.flow.examples.map(one => [one.name, TITLES[one.name] ?? one.name]), [MIXED, TITLES.mixed]]], [data.model.name, own]],
     onvalue: v => set({ ...PLAIN, system: v, ...(v === HEAD || s.layer ? {} : { norm: s.norm, d: s.d }) }) });
   ui.heads = make('div', { class: 'picker', role: 'group', 'aria-label': 'Layer and head' });
+  ui.heads.addEventListener('keydown', event => { // one stop for the tabulator; arrows go through layers and heads
+    const step = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key], held = source.flow.model.layers.map(one => one.layer);
+    if (!step || !s.layer) { return; }
+    event.preventDefault();
+    let layer = s.layer.layer + step[0];
+    while (!data.live && layer >= 0 && layer < data.model.n_layers && !held.includes(layer)) { layer += step[0]; }
+    if (layer >= 0 && layer < data.model.n_layers) { set({ layer, head: Math.max(0, Math.min(s.layer.n_heads - 1, s.head + step[1])), moved: null }); }
+  });
   ui.what = make('p', { class: 'hint' });
   ui.missing = make('p', { class: 'hint', text: `No head of the model: ${data.flow.model.why_missing}` });
   ui.beta = slider({ label: 'β, sharpness of attention', min: LIMITS.beta[0], max: LIMITS.beta[1], ...log2, value: s.beta, word: v => number(v), onvalue: v => set({ beta: Number(v.toPrecision(3)) }) });
@@ -245,17 +271,20 @@ function headline() {
 }
 function measuredWords() {
   const { layer, head_cosine: alone, ghost_cosine: c } = s.layer, one = alone[s.head], words = givenWords(source.given);
-  if (s.heads === 'all' || one === undefined) { return `The model's tokens of ${words} in front of layer ${layer}: C = ${c[0].toFixed(3)}, one layer later ${(c[1] ?? c[0]).toFixed(3)}.`; }
-  return `The model's tokens of ${words} in front of layer ${layer}: C = ${c[0].toFixed(3)}. Measured after this head alone: ${one.toFixed(3)}. One unit of time is one layer.`;
+  if (s.heads === 'all' || one === undefined) { return `The model's tokens of ${words} in front of layer ${layer}: C = ${fixed(c[0])}, one layer later ${fixed(c[1] ?? c[0])}.`; }
+  return `The model's tokens of ${words} in front of layer ${layer}: C = ${fixed(c[0])}. Measured after this head alone: ${fixed(one)}. One unit of time is one layer.`;
 }
 function refreshPicker() {
+  const hadFocus = ui.heads.contains(document.activeElement), tall = Math.max(7, Math.min(22, Math.floor(230 / data.model.n_layers) - 3)), every = Math.ceil(15 / (tall + 3)); // all layers at one glance
+  ui.heads.style.setProperty('--tall', `${tall}px`);
   const held = new Set(source.flow.model.layers.map(one => one.layer)), rows = [];
   for (let l = 0; l < data.model.n_layers; l += 1) {
     const n = source.flow.model.layers.find(one => one.layer === l)?.n_heads ?? data.model.n_heads;
-    rows.push(make('span', { class: 'layer', text: l }), make('span', { class: 'row' }, ...Array.from({ length: n }, (_, h) => button('', held.has(l) || data.live ? `Head ${l}.${h}` : data.flow.model.why_missing, () => set({ layer: l, head: h, moved: null }),
-      { 'aria-label': `Head ${l}.${h}`, 'aria-pressed': String(l === s.layer.layer && (h === s.head || s.heads === 'all')), disabled: !held.has(l) && !data.live }))));
+    rows.push(make('span', { class: 'layer', text: l % every ? '' : l }), make('span', { class: 'row' }, ...Array.from({ length: n }, (_, h) => button('', held.has(l) || data.live ? `Head ${l}.${h}` : data.flow.model.why_missing, () => set({ layer: l, head: h, moved: null }),
+      { 'aria-label': `Head ${l}.${h}`, 'aria-pressed': String(l === s.layer.layer && (h === s.head || s.heads === 'all')), tabindex: l === s.layer.layer && h === s.head ? 0 : -1, disabled: !held.has(l) && !data.live }))));
   }
   ui.heads.replaceChildren(make('span', { class: 'axis', text: 'layer × head' }), make('div', { class: 'cells' }, ...rows));
+  if (hadFocus) { ui.heads.querySelector('[tabindex="0"]')?.focus(); }
 }
 
 // --- hands -----------------------------------------------------------------------------------
@@ -272,12 +301,15 @@ function startPlace(i) { // where a token starts, in the picture's coordinates, 
   return [...places(follow(plain.system, plain.tokens, plain.n, { until: 0 }).frames[0], plain.n, s.d, plain.axes, s.norm === 'pre-ln').subarray(3 * i, 3 * i + 3)];
 }
 function place(i, target, from) {
+  const begun = performance.now();
   const scale = s.layer && s.norm === 'free' ? made.scale : 1, by = target.map((v, k) => Math.max(-90, Math.min(90, (v - from[k]) / scale)));
   s = { ...s, moved: new Map(s.moved).set(i, by.map(v => Number(v.toFixed(4)))) };
   key = keyOf(s);
   restart();
   go(0);
   badges();
+  ahead += performance.now() - begun;
+  work(left(usually(timing.draw))); // the ways from where it is now are wanted in the coming picture
   wake();
 }
 function pointers() {
@@ -349,13 +381,13 @@ function build(place) {
   ui.picture = drawing('Tokens in motion. Square brackets choose a token, arrows move it, space plays.', (pen, width, height) => { if (moments?.length) { drawScene(pen, width, height, ...scene()); } });
   Object.assign(ui.picture.canvas, { tabIndex: 0 });
   ui.picture.canvas.classList.add('stage-canvas');
-  const chart = (title, label, options) => { const one = drawing(label, (pen, width, height) => { if (stats) { drawCurves(pen, width, height, { xRange: [0, s.until], now: t, xLabel: s.layer ? 't, in layers' : 't', ...options() }); } }); return { ...one, title }; };
+  const chart = (title, label, options) => { const one = drawing(label, (pen, width, height) => { if (stats) { drawCurves(pen, width, height, { xRange: [0, s.until], now: t, xLabel: s.layer ? 'layers' : 't', ...options() }); } }); return { ...one, title }; };
   const cosines = () => [{ x: stats.times, y: stats.cosine, colour: colour('blue') }, ...(s.layer && ghost ? [{ x: s.layer.ghost_cosine.map((_, k) => k), y: s.layer.ghost_cosine, colour: colour('grey'), dash: [4, 3] }] : [])];
   const evens = { get x() { return stats.times.filter((_, k) => Number.isFinite(stats.energy[k])); }, get y() { return stats.energy.filter(Number.isFinite); } };
   ui.charts = [
     chart('Energy: ln mean exp(score)', 'Energy over time', () => ({ absent: tooWide() ? 'not computed for a layer this wide' : '', curves: [{ x: evens.x, y: evens.y, colour: colour('green') }] })),
     chart('C: mean cosine over pairs', 'Mean cosine over time', () => ({ curves: cosines(), range: [Math.min(0, ...stats.cosine.filter(Number.isFinite), 0), 1] })),
-    chart(`Clusters: tokens closer than ${GAP}`, 'Number of clusters over time', () => ({ curves: [{ x: stats.times, y: stats.clusters, colour: colour('orange') }], range: [0, Math.max(2, ...stats.clusters)] })),
+    chart(`Clusters: gaps below ${GAP}`, 'Number of clusters over time', () => ({ curves: [{ x: stats.times, y: stats.clusters, colour: colour('orange') }], range: [0, Math.max(2, ...stats.clusters)] })),
   ];
   ui.play = button('Play', 'Play or pause (space)', toggle, { class: 'play' });
   ui.time = slider({ label: 'Time', min: 0, max: s.until, value: 0, word: v => `t = ${v.toFixed(1)}`, onvalue: v => { play(false); go(v); say(); wake(); } });
@@ -395,6 +427,8 @@ export const flow = {
   follow, // for tests: the integrator alone
   timing,
   frames: () => frames,
+  left,
+  computing: () => !settled() || (mapping && !ui.phase.finished),
   map(on) { mapping = on; wake(); }, // whether the phase map is computed: benchmarks measure a flow alone
   certificates: (state, over) => { const one = settingsOf(state, over ?? data.flow); return certificatesOf(one, over ?? data.flow, flowOf(one, over ?? data.flow)); },
   mount(place, given) {
@@ -417,6 +451,7 @@ export const flow = {
       chosen = chosen !== null && chosen < s.n && s.moved.has(chosen) ? chosen : null;
       hover = null;
       restart();
+      work(4);
       go(0);
       aim();
       refreshControls();

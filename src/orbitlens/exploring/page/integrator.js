@@ -212,14 +212,14 @@ function closedChart(system, n, start) {
   writes.set(parts.writes);
   if (system.drift) { writes.set(system.drift, w * d); }
   for (let k = 0; k < m; k += 1) { for (let c = 0; c < d; c += 1) { transposed[c * m + k] = writes[k * d + c]; } }
-  const names = ['wq', 'wk', 'wv'], step = names.map(name => product(writes, parts[name], m, d, w, zeros(m * w))), gram = product(writes, transposed, m, d, m, zeros(m * m));
+  const names = ['wq', 'wk', 'wv'], step = names.map(() => zeros(m * w)), gram = zeros(m * m);
   const origin = Float64Array.from(start), first = names.map(() => zeros(n * w)), reach = zeros(n * m), square = zeros(n), z = names.map(() => zeros(n * w)), size = zeros(n), bent = zeros(n * m);
   const rebase = () => {
     names.forEach((name, k) => product(origin, parts[name], n, d, w, first[k]));
     product(origin, transposed, n, d, m, reach);
     for (let i = 0; i < n; i += 1) { square[i] = lengthOf(origin, i, d) ** 2; }
   };
-  rebase();
+  let widest = 0;
   const measure = c => {
     product(c, gram, n, m, m, bent);
     for (let i = 0; i < n; i += 1) {
@@ -228,12 +228,16 @@ function closedChart(system, n, start) {
       size[i] = Math.sqrt(Math.max(s, 1e-300));
     }
   };
-  let widest = 0;
-  for (let k = 0; k < m; k += 1) { widest = Math.max(widest, gram[k * m + k]); }
   const decode = c => { const x = product(c, writes, n, m, d, zeros(n * d)); for (let i = 0; i < n * d; i += 1) { x[i] += origin[i]; } if (geometry === 'sphere') { unitRows(x, n, d); } return x; };
   return {
     constrained: false,
     size: n * m,
+    * prepare() {
+      for (let k = 0; k < 3; k += 1) { yield* slicedProduct(writes, parts[names[k]], m, d, w, step[k]); }
+      yield* slicedProduct(writes, transposed, m, d, m, gram);
+      rebase();
+      for (let k = 0; k < m; k += 1) { widest = Math.max(widest, gram[k * m + k]); }
+    },
     * rate(c, out) {
       if (normed) { measure(c); }
       for (let k = 0; k < 3; k += 1) {
@@ -284,6 +288,7 @@ export function follow(system, tokens, n, { until, rtol = 1e-6, saved = 65, clos
   const allowed = (a, b) => atol + rtol * Math.max(Math.abs(a), Math.abs(b));
   function* begin() {
     stages = Array.from({ length: 7 }, () => zeros(chart.size));
+    if (chart.prepare) { yield* chart.prepare(); }
     yield* rate(y, stages[0]);
     atol = chart.absolute(rtol, y, stages[0]);
     h = yield* firstLength();

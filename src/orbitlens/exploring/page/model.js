@@ -1,14 +1,17 @@
 // The room Model: what the model does with a sentence, and what it does with parts of it cut.
 import { button, choice, colour, drawCurves, drawing, make, mixed, placeColour } from './charts.js';
-import { asker, bits, givenOf, nounOf, noteList, outcomeList, sameGiven, sentenceBox, short, statusLine, tokenText, withLevels } from './sentence.js';
+import { asker, bits, givenOf, nounOf, noteList, outcomeList, sameGiven, sayOnce, sentenceBox, short, statusLine, tokenText, withLevels } from './sentence.js';
 
 const ANGLES = { yaw: 0.6, pitch: 0.35 }, STEPS = { ArrowLeft: [-0.15, 0], ArrowRight: [0.15, 0], ArrowUp: [0, -0.15], ArrowDown: [0, 0.15] };
+const MANY = 12; // layers beyond which the board of cuts shows one of them
 const PARTS = { attention: 'attention', mlp: 'MLP', norm: 'norm' }, MAPS = ['measured', 'predicted', 'weights', 'disagree'];
 const signed = v => v === null || v === undefined ? '–' : `${v < 0 ? '−' : '+'}${Math.abs(v).toFixed(Math.abs(v) < 0.0995 ? 3 : 2)}`;
-const cutsOf = state => (state.cuts ?? '').split(',').filter(Boolean).sort();
+// What a link says, as far as this model has it.
+const cutsOf = (state, { cuts, not_cut: why }) => (state.cuts ?? '').split(',').filter(name => [...cuts, 'encoding', 'mask'].includes(name) && !why[name]).sort();
+const clamped = (text, count) => Math.max(0, Math.min(count - 1, Math.floor(Number(text ?? 0)) || 0));
 const pickedOf = state => new Set((state.picked ?? '').split('.').filter(Boolean).map(Number));
 const card = (name, title, ...parts) => make('section', { class: `card ${name}`, 'aria-label': title }, make('h2', { text: title }), ...parts);
-const headOf = (state, facts) => ({ layer: Math.min(facts.n_layers - 1, Number(state.layer ?? 0) || 0), head: Math.min(facts.n_heads - 1, Number(state.head ?? 0) || 0) });
+const headOf = (state, facts) => ({ layer: clamped(state.layer, facts.n_layers), head: clamped(state.head, facts.n_heads) });
 
 // Blue gathers, orange spreads; how much by how strong.
 const tone = (value, most) => mixed(colour('zero'), colour(value < 0 ? 'gather' : 'spread'), Math.min(1, Math.abs(value) / (most || 1)) ** 0.7);
@@ -17,7 +20,7 @@ export const model = {
   mount(place, app) {
     this.absent = !app.data.rooms.model;
     if (this.absent) { place.append(make('p', { class: 'absent', text: app.data.rooms.why ?? 'This model cannot be run here.' })); return; }
-    Object.assign(this, { place, app, reading: null, given: null, cuts: null, attention: null, heads: null, depth: null, angles: { ...ANGLES }, playing: 0, last: null });
+    Object.assign(this, { place, app, reading: null, given: null, cuts: null, attentions: [], heads: null, depth: null, angles: { ...ANGLES }, playing: 0, last: null });
     this.statuses = { model: statusLine(), attention: statusLine(), heads: statusLine() };
     this.ask = Object.fromEntries(Object.entries(this.statuses).map(([name, status]) => [name, asker(app, name, status)]));
     this.sentence = sentenceBox(app, { what: 'Your sentence' });
@@ -42,24 +45,31 @@ export const model = {
 
   show(state) {
     if (this.absent) { return; }
-    const { app } = this, given = givenOf(app, state), cuts = cutsOf(state), { layer } = headOf(state, app.data.model);
+    const { app } = this, given = givenOf(app, state), cuts = this.cutsNow(), { layer } = headOf(state, app.data.model);
     this.sentence.set(state);
     const key = JSON.stringify([given, cuts]);
     if (this.key !== key) {
       this.key = key;
-      this.ask.model({ ...given, ...(cuts.length ? { cuts } : {}) }, reading => {
-        if (reading === null) { return; }
+      const take = reading => {
+        this.sayOnce();
+        if (reading === null) { if (!app.data.live && this.reading === null) { app.api('model', given).then(take); } return; } // cuts that a frozen page does not know: it says so, and shows the model as it is
         if (this.reading === null || !sameGiven(this.reading.tokens, reading.tokens)) { this.depth = reading.depths.length - 1; this.fresh = true; }
         this.reading = reading;
+        this.readingOf = JSON.stringify(given);
         this.draw();
         if (this.fresh && !app.calm()) { this.play(); }
         this.fresh = false;
-      });
+      };
+      this.ask.model({ ...given, ...(cuts.length ? { cuts } : {}) }, take);
     }
     const patterns = JSON.stringify([given, cuts, layer]);
     if (this.patterns !== patterns) {
       this.patterns = patterns;
-      this.ask.attention({ ...given, layer, ...(cuts.length && app.data.live ? { cuts } : {}) }, attention => { this.attention = attention; this.drawTokens(); });
+      this.ask.attention({ ...given, layer, ...(cuts.length && app.data.live ? { cuts } : {}) }, attention => {
+        this.sayOnce();
+        if (attention !== null) { this.attentions = [{ ...attention, of: JSON.stringify(given) }, ...this.attentions.slice(0, 1)]; }
+        this.drawTokens();
+      });
     }
     const mode = MAPS.includes(state.map) ? state.map : 'measured';
     if (mode !== 'measured' && this.heads === null && !this.asked) {
@@ -69,6 +79,10 @@ export const model = {
     this.draw();
   },
   hide() { cancelAnimationFrame(this.playing); this.playing = 0; },
+  cutsNow() { return cutsOf(this.app.state.get(), this.app.data.rooms.model); },
+  sayOnce() { sayOnce(this.statuses.model, this.statuses.attention); },
+  // Arcs are those of the sentence that is shown: of one that could not be read there may be attention as well.
+  get attention() { return this.attentions.find(one => one.of === this.readingOf) ?? null; },
 
   draw() {
     if (!this.reading) { return; }
@@ -94,7 +108,10 @@ export const model = {
       const all = [...this.tokenRow.children], k = all.indexOf(document.activeElement), by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
       if (k < 0 || by === undefined) { return; }
       event.preventDefault();
-      all[(k + by + all.length) % all.length].focus();
+      all.forEach(one => { one.tabIndex = -1; });
+      const next = all[(k + by + all.length) % all.length];
+      next.tabIndex = 0;
+      next.focus();
     });
   },
   pick(tokens, add = false) {
@@ -110,7 +127,7 @@ export const model = {
     if (this.shownTokens !== reading.tokens) {
       this.shownTokens = reading.tokens;
       this.tokenRow.replaceChildren(...reading.tokens.map((name, k) => {
-        const one = make('button', { type: 'button', class: 'token', role: 'option', title: `${k}: “${name}”`, onclick: event => this.pick([k], event.shiftKey || event.ctrlKey || pickedOf(this.app.state.get()).has(k)) }, make('bdi', { text: short(name) }));
+        const one = make('button', { type: 'button', class: 'token', role: 'option', tabindex: k === reading.place ? 0 : -1, title: `${k}: “${name}”`, onclick: event => this.pick([k], event.shiftKey || event.ctrlKey || pickedOf(this.app.state.get()).has(k)) }, make('bdi', { text: short(name) }));
         one.style.setProperty('--place', placeColour(n > 1 ? k / (n - 1) : 0));
         one.addEventListener('pointerenter', () => { this.hovered = k; this.redraw(); });
         one.addEventListener('pointerleave', () => { this.hovered = null; this.redraw(); });
@@ -183,7 +200,9 @@ export const model = {
     if (this.headShape !== `${measured.length}x${measured[0]?.length}`) {
       this.headShape = `${measured.length}x${measured[0]?.length}`;
       this.headCells = new Map();
-      this.headGrid.replaceChildren(...measured.map((row, layer) => make('div', { class: 'head-row', role: 'row' }, make('span', { class: 'layer', text: layer, role: 'rowheader', title: `layer ${layer}` }), ...row.map((_, head) => {
+      const tall = Math.max(7, Math.min(24, Math.floor(330 / measured.length) - 3)), every = Math.ceil(15 / (tall + 3)); // all layers at one glance, up to thirty or so
+      this.headGrid.style.setProperty('--tall', `${tall}px`);
+      this.headGrid.replaceChildren(...measured.map((row, layer) => make('div', { class: 'head-row', role: 'row' }, make('span', { class: 'layer', text: layer % every ? '' : layer, role: 'rowheader', 'aria-label': `layer ${layer}`, title: `layer ${layer}` }), ...row.map((_, head) => {
         const cell = make('button', { type: 'button', class: 'head', role: 'gridcell', onclick: () => this.app.state.set({ layer, head }) });
         this.headCells.set(`${layer}.${head}`, cell);
         return cell;
@@ -253,11 +272,11 @@ export const model = {
   view() { return this.app.state.get().view === '3' ? 3 : 2; },
   // Where tokens are on the screen, at a depth between two depths.
   placed(run, k, width, height) {
-    const { positions } = run, low = Math.floor(k), high = Math.min(positions.length - 1, low + 1), share = k - low, { yaw, pitch } = this.angles, flat = this.view() === 2;
-    const size = flat ? Math.min(0.43 * width / (this.reach[0] || 1), 0.43 * height / (this.reach[1] || 1)) : 0.46 * Math.min(width, 1.2 * height) / (this.reach[2] || 1);
+    const { positions } = run, tall = height - (this.view() === 2 ? 20 : 0), low = Math.floor(k), high = Math.min(positions.length - 1, low + 1), share = k - low, { yaw, pitch } = this.angles, flat = this.view() === 2;
+    const size = flat ? Math.min(0.43 * width / (this.reach[0] || 1), 0.43 * tall / (this.reach[1] || 1)) : 0.46 * Math.min(width, 1.2 * height) / (this.reach[2] || 1);
     return positions[low].map((a, i) => {
       const [x, y, z] = a.map((v, c) => v + share * (positions[high][i][c] - v) - this.middle[c]);
-      if (flat) { return [width / 2 + size * x, height / 2 - size * y, 0]; }
+      if (flat) { return [width / 2 + size * x, tall / 2 - size * y, 0]; } // the words on its axes stand below
       const u = x * Math.cos(yaw) + z * Math.sin(yaw), w = -x * Math.sin(yaw) + z * Math.cos(yaw);
       return [width / 2 + size * u, height / 2 - size * (y * Math.cos(pitch) - w * Math.sin(pitch)), size * (y * Math.sin(pitch) + w * Math.cos(pitch))];
     });
@@ -366,16 +385,24 @@ export const model = {
   // --- the waterfall, and C through depth ---
 
   makeCourse() {
-    this.waterfall = drawing('Waterfall: how attention and MLP of each block change S', (pen, width, height) => this.drawWaterfall(pen, width, height));
+    this.waterfall = drawing('Waterfall: how attention and MLP of each block change S. Arrows go through them', (pen, width, height) => this.drawWaterfall(pen, width, height));
     this.curve = drawing('C through depth', (pen, width, height) => {
       if (!this.reading) { return; }
       const x = this.reading.depths.map((_, k) => k), curves = [{ x, y: this.reading.before.cosine, colour: colour('accent') }];
       if (this.reading.after) { curves.push({ x, y: this.reading.after.cosine, colour: colour('orange'), dash: [5, 4] }); }
       drawCurves(pen, width, height, { curves, xRange: [0, Math.max(1, x.length - 1)], now: this.depth });
     });
-    this.stepWords = make('p', { class: 'explains' });
+    this.stepWords = make('p', { class: 'explains', role: 'status' });
     this.curveWords = make('p', { class: 'explains' });
     this.waterfall.canvas.addEventListener('pointermove', event => { const found = this.bars?.find(bar => event.offsetX >= bar.x && event.offsetX <= bar.x + bar.w); if (found !== this.pointed) { this.pointed = found; this.sayStep(); } });
+    this.waterfall.canvas.tabIndex = 0;
+    this.waterfall.canvas.addEventListener('keydown', event => {
+      const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (by === undefined || !this.bars?.length) { return; }
+      event.preventDefault();
+      this.pointed = this.bars[((this.pointed?.k ?? (by > 0 ? -1 : 0)) + by + this.bars.length) % this.bars.length];
+      this.sayStep();
+    });
     for (const one of [this.waterfall, this.curve]) { one.canvas.addEventListener('pointerdown', () => { this.last = one; }); }
   },
   drawCourse() {
@@ -433,11 +460,13 @@ export const model = {
   // --- cuts ---
 
   toggleCut(name) {
-    const now = new Set(cutsOf(this.app.state.get()));
+    const now = new Set(this.cutsNow());
     if (now.has(name)) { now.delete(name); } else { if (!this.app.data.live) { now.clear(); } now.add(name); } // a frozen page knows one cut at a time
     this.app.state.set({ cuts: [...now].sort().join(',') });
   },
   makeCuts() {
+    // Norms by their names where these are short; the whole name is in the title.
+    const normName = (name, k) => { const text = name.replaceAll('_', ' ').replace('layernorm', 'norm'); return text.length > 9 ? `norm ${k}` : text; };
     this.cutWords = make('div', { class: 'chips' });
     this.cutBoard = make('div', { class: 'cut-board' });
     const { cuts, not_cut: why } = this.app.data.rooms.model, rows = new Map();
@@ -445,13 +474,15 @@ export const model = {
     for (const name of cuts) {
       const [part, layer, norm] = name.split(' ');
       if (part === 'head' || layer === 'final') { continue; }
-      rows.set(layer, [...(rows.get(layer) ?? []), one(name, norm ? norm.replaceAll('_', ' ').replace('layernorm', 'norm').replace('attention', 'attn') : PARTS[part] ?? part, `Cut the ${norm ?? part} of layer ${layer}`)]);
+      rows.set(layer, [...(rows.get(layer) ?? []), one(name, norm ? normName(norm, (rows.get(layer) ?? []).length - 1) : PARTS[part] ?? part, `Cut the ${norm ?? part} of layer ${layer}`)]);
     }
     const whole = [one('encoding', 'positions', 'Give all tokens the same position'), one('mask', 'mask', 'Let every token see all others'), ...(cuts.includes('norm final') ? [one('norm final', 'final norm', 'Cut the norm behind the last layer')] : [])];
-    this.cutBoard.append(make('div', { class: 'cut-row' }, make('span', { class: 'layer', text: 'all' }), ...whole), ...[...rows].map(([layer, parts]) => make('div', { class: 'cut-row' }, make('span', { class: 'layer', text: layer, title: `layer ${layer}` }), ...parts)));
+    this.cutBoard.append(make('div', { class: 'cut-row' }, make('span', { class: 'layer', text: 'all' }), ...whole), ...[...rows].map(([layer, parts]) => make('div', { class: 'cut-row', 'data-layer': layer }, make('span', { class: 'layer', text: layer, title: `layer ${layer}` }), ...parts)));
+    if (rows.size > MANY) { this.cutBoard.append(make('p', { class: 'explains', text: 'Of the layer that is chosen on the map of heads.' })); }
   },
   drawCuts() {
-    const cuts = cutsOf(this.app.state.get());
+    const cuts = this.cutsNow(), { layer } = headOf(this.app.state.get(), this.app.data.model), rows = [...this.cutBoard.querySelectorAll('[data-layer]')];
+    rows.forEach(row => { row.hidden = rows.length > MANY && Number(row.dataset.layer) !== layer; });
     this.cutBoard.querySelectorAll('[data-cut]').forEach(one => one.setAttribute('aria-pressed', cuts.includes(one.dataset.cut)));
     const intro = this.app.data.live ? 'Cut parts here, heads on their map. A norm that is cut divides all tokens by one number.' : 'This frozen page knows one cut at a time. A norm that is cut divides all tokens by one number.';
     this.cutWords.replaceChildren(...(cuts.length ? [...cuts.map(name => button(`${name === 'encoding' ? 'positions' : name} ×`, `Put ${name} back`, () => this.toggleCut(name), { class: 'chip' })), button('Restore all', 'Put all back', () => this.app.state.set({ cuts: null }), { class: 'small' })] : [make('span', { class: 'muted', text: intro })]));

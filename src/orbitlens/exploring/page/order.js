@@ -1,8 +1,8 @@
 // The room Order: the sentence's tokens in another order, and what the prediction makes of it.
 import { button, choice, colour, drawing, make, mixed, placeColour } from './charts.js';
-import { asker, bits, givenOf, nounOf, noteList, outcomeList, pictureOf, sameGiven, sentenceBox, short, statusLine, tokenText, withLevels } from './sentence.js';
+import { asker, bits, givenOf, nounOf, noteList, outcomeList, pictureOf, sameGiven, sayOnce, sentenceBox, short, statusLine, tokenText, withLevels } from './sentence.js';
 
-const CELLS = { pe_causal: ['positions', 'mask'], nope_causal: ['no positions', 'mask'], pe_full: ['positions', 'no mask'], nope_full: ['no positions', 'no mask'] };
+const CELLS = { pe_causal: 'positions + mask', nope_causal: 'mask only', pe_full: 'positions only', nope_full: 'neither' };
 const SMALL = 20e6; // parameters up to which all pairs are swapped unasked
 const identity = n => [...Array(n).keys()];
 const card = (name, title, ...parts) => make('section', { class: `card ${name}`, 'aria-label': title }, make('h2', { text: title }), ...parts);
@@ -12,7 +12,7 @@ export const order = {
   mount(place, app) {
     this.absent = !app.data.rooms.model;
     if (this.absent) { place.append(make('p', { class: 'absent', text: app.data.rooms.why ?? 'This model cannot be run here.' })); return; }
-    Object.assign(this, { place, app, reading: null, usual: null, swaps: null, held: null, shuffled: 0, last: null, key: null, mapKey: null });
+    Object.assign(this, { place, app, reading: null, means: null, maps: [], held: null, shuffled: 0, last: null, key: null, mapKey: null });
     this.statuses = { order: statusLine(), usual: statusLine(), swaps: statusLine() };
     this.ask = Object.fromEntries(Object.entries(this.statuses).map(([name, status]) => [name, asker(app, name, status)]));
     this.sentence = sentenceBox(app, { what: 'The same sentence' });
@@ -23,9 +23,9 @@ export const order = {
     this.bigWords = make('p', { class: 'explains' });
     this.table = make('div', { class: 'two-by-two', role: 'table', 'aria-label': 'Change of the prediction by positions and mask' });
     this.prediction = make('div', { class: 'prediction' });
-    this.map = drawing('Map of swaps: row and column are two positions', (pen, width, height) => this.drawMap(pen, width, height));
+    this.map = drawing('Map of swaps: row and column are two positions. Arrows choose two, Enter swaps them', (pen, width, height) => this.drawMap(pen, width, height));
     this.mapWords = make('p', { class: 'explains', role: 'status' });
-    this.mapCell = choice({ label: 'In', options: Object.entries(CELLS).map(([cell, [a, b]]) => [cell, `${a}, ${b}`]), value: 'pe_causal', onvalue: v => app.state.set({ cell: v === app.data.rooms.order.own_cell ? null : v }) });
+    this.mapCell = choice({ label: 'In', options: Object.entries(CELLS), value: 'pe_causal', onvalue: v => app.state.set({ cell: v === app.data.rooms.order.own_cell ? null : v }) });
     this.mapWhich = choice({ label: 'Swaps', options: [['neighbours', 'neighbours'], ['all', 'all pairs']], value: 'all', onvalue: v => app.state.set({ which: v }) });
     if (!app.data.live) { this.mapWhich.enable('neighbours', false, app.data.why_frozen); }
     for (const [cell, why] of Object.entries(app.data.rooms.order.not_reached)) { this.mapCell.enable(cell, false, why); }
@@ -53,20 +53,30 @@ export const order = {
       this.key = JSON.stringify(params);
       const other = !sameGiven(this.given ?? null, given);
       this.given = given;
-      if (other) { this.usual = this.swaps = null; this.mapKey = null; }
-      this.ask.order(params, reading => { if (reading) { this.reading = reading; if (other || !this.usual) { this.askUsual(given); } } this.draw(); });
+      if (other) { this.mapKey = null; }
+      this.ask.order(params, reading => {
+        this.unknown = reading === null;
+        sayOnce(this.statuses.order, this.statuses.swaps);
+        if (reading) { this.reading = reading; this.readingOf = JSON.stringify(given); if (other || !this.usual) { this.askUsual(given); } if (this.dropped) { app.say('That order is none of this sentence: here it is as written.'); } this.dropped = false; }
+        else if (moved && other && !this.dropped) { this.given = null; this.dropped = true; this.go(null); return; } // a link of another sentence
+        this.draw();
+      });
     }
-    const own = app.data.rooms.order.own_cell, cell = CELLS[state.cell] ? state.cell : own, which = state.which ?? (app.data.model.parameters <= SMALL ? 'all' : 'neighbours'), mapKey = JSON.stringify([given, cell, which]);
+    const own = app.data.rooms.order.own_cell, cell = CELLS[state.cell] && !app.data.rooms.order.not_reached[state.cell] ? state.cell : own, which = !app.data.live ? 'all' : ['all', 'neighbours'].includes(state.which) ? state.which : app.data.model.parameters <= SMALL ? 'all' : 'neighbours', mapKey = JSON.stringify([given, cell, which]);
+    Object.assign(this, { cell, which });
     this.mapCell.set(cell);
     this.mapWhich.set(which);
-    if (this.mapKey !== mapKey) { this.mapKey = mapKey; this.ask.swaps({ ...given, cell, which }, swaps => { this.swaps = swaps; this.map.soon(); this.sayMap(); }); }
+    if (this.mapKey !== mapKey) { this.mapKey = mapKey; this.ask.swaps({ ...given, cell, which }, swaps => { sayOnce(this.statuses.order, this.statuses.swaps); if (swaps) { this.maps = [{ ...swaps, of: JSON.stringify(given) }, ...this.maps.slice(0, 1)]; } this.map.soon(); this.sayMap(); }); }
     this.draw();
   },
   hide() { this.held = null; },
-  askUsual(given) { this.ask.usual(given, usual => { this.usual = usual; this.drawCells(); }); },
+  askUsual(given) { this.ask.usual(given, usual => { if (usual) { this.means = { ...usual, of: JSON.stringify(given) }; } this.drawCells(); }); },
+  // Those of the sentence that is shown: what cannot be answered about another takes nothing away.
+  get swaps() { return this.maps.find(one => one.of === this.readingOf && one.cell === this.cell && one.which === this.which) ?? null; },
+  get usual() { return this.means?.of === this.readingOf ? this.means : null; },
   orderOf(state) {
     const order = (state.order ?? '').split('.').filter(Boolean).map(Number);
-    return order.length && !isSame(order) ? order : null;
+    return order.length && !isSame(order) && isSame([...order].sort((a, b) => a - b)) ? order : null;
   },
   now() { return this.orderOf(this.app.state.get()) ?? identity(this.reading?.tokens.length ?? 0); },
   go(order) { this.app.state.set({ order: order && !isSame(order) ? order.join('.') : null }); },
@@ -175,13 +185,15 @@ export const order = {
 
   // --- what it does ---
 
+  // Whether the tokens stand in an order that was asked for in vain: the numbers are of another.
+  isUnknown() { return this.unknown && this.now().join() !== this.reading.order.join(); },
   own() { return this.reading.cells.find(one => one.cell === this.reading.own_cell); },
   drawChange() {
-    const { reading } = this, change = this.own().change, same = isSame(reading.order), usual = this.usual?.cells.find(one => one.cell === reading.own_cell)?.change;
-    this.big.textContent = same ? 'Drag a token, or shuffle.' : bits(change, reading.in_bits);
-    this.big.classList.toggle('waits', same);
-    this.bigWords.textContent = `${same ? `This is the prediction of the ${nounOf(this.app)} as it is.` : reading.in_bits ? 'Jensen–Shannon, between the two predictions; 1 bit is the most.' : 'of the length of the vector that is asked for.'} Asked: ${reading.asked}.${usual !== undefined && usual !== null && !same ? ` Random orders: ${bits(usual, reading.in_bits)} on average.` : ''}`;
-    this.prediction.replaceChildren(reading.in_bits ? outcomeList(reading.before, same ? null : reading.after, ['as written', 'in this order']) : make('span'));
+    const { reading } = this, change = this.own().change, same = isSame(reading.order), unknown = this.isUnknown(), usual = this.usual?.cells.find(one => one.cell === reading.own_cell)?.change;
+    this.big.textContent = unknown ? this.app.data.live ? 'no answer' : 'not known on this page' : same ? 'Drag a token, or shuffle.' : bits(change, reading.in_bits);
+    this.big.classList.toggle('waits', same || unknown);
+    this.bigWords.textContent = `${same || unknown ? `This is the prediction of the ${nounOf(this.app)} as it is.` : reading.in_bits ? 'Jensen–Shannon, between the two predictions; 1 bit is the most.' : 'of the length of the vector that is asked for.'} Asked: ${reading.asked}.${usual !== undefined && usual !== null && !same ? ` Random orders: ${bits(usual, reading.in_bits)} on average.` : ''}`;
+    this.prediction.replaceChildren(reading.in_bits ? outcomeList(reading.before, same || unknown ? null : reading.after, ['as written', 'in this order']) : make('span'));
   },
   drawCells() {
     const { reading } = this;
@@ -192,9 +204,9 @@ export const order = {
       const one = reading.cells.find(cell => cell.cell === name), own = name === reading.own_cell, box = make('div', { class: `cell${own ? ' own' : ''}${one.change === null ? ' off' : ''}`, role: 'cell' });
       if (one.change === null) { box.append(make('span', { class: 'muted', text: one.why })); return box; }
       const bar = make('i'), mark = make('b', { class: 'mark', title: 'mean over random orders', hidden: !usual.has(name) });
-      bar.style.width = `${(100 * one.change / most).toFixed(2)}%`;
+      bar.style.width = `${(this.isUnknown() ? 0 : 100 * one.change / most).toFixed(2)}%`;
       mark.style.left = `${(100 * (usual.get(name) ?? 0) / most).toFixed(2)}%`;
-      box.append(make('strong', { text: isSame(reading.order) ? '–' : bits(one.change, reading.in_bits) }), make('span', { class: 'bar-of' }, bar, mark),
+      box.append(make('strong', { text: isSame(reading.order) || this.isUnknown() ? '–' : bits(one.change, reading.in_bits) }), make('span', { class: 'bar-of' }, bar, mark),
         make('small', { text: usual.has(name) && usual.get(name) !== null ? `random orders ${bits(usual.get(name), reading.in_bits)}` : own ? 'the model as it is' : '' }));
       if (own) { box.title = 'The model as it is'; }
       return box;
@@ -204,7 +216,7 @@ export const order = {
 
   // --- the map of swaps ---
 
-  grid(width, height) { const n = this.reading.tokens.length, left = this.app.data.model.reads === 'images' ? 32 : 24, side = Math.min(width - left - 4, height - 26) / n; return { n, side, left, top: 4 }; },
+  grid(width, height) { const n = this.reading.tokens.length, left = 12 + 8 * Math.max(...this.reading.tokens.map(name => [...short(name, 3)].length)), side = Math.min(width - left - 4, height - 26) / n; return { n, side, left, top: 4 }; },
   shade(swap) {
     if (swap.same) { return colour('paper'); }
     if (swap.change <= this.swaps.rounding) { return colour('zero'); }
@@ -224,11 +236,15 @@ export const order = {
       else if (free) { pen.circle(x + side / 2, y + side / 2, Math.max(1, 0.12 * side), { stroke: colour('muted'), width: 1 }); }
     }
     const every = Math.ceil(12 / side), { tokens } = this.reading;
+    let free = 0; // where the next name below the map has room
     tokens.forEach((name, k) => {
       if (k % every) { return; }
       const text = short(name, side > 18 ? 3 : 2);
       pen.text(left - 4, top + (k + 0.72) * side, text, { fill: placeColour(n > 1 ? k / (n - 1) : 0), size: Math.max(8, Math.min(12, 0.8 * side * every)), align: 'right', weight: 600 });
-      pen.text(left + (k + 0.5) * side, top + n * side + 12, text, { fill: placeColour(n > 1 ? k / (n - 1) : 0), size: Math.max(8, Math.min(12, 0.8 * side * every)), align: 'center', weight: 600 });
+      const half = 4 * [...text].length, middle = left + (k + 0.5) * side;
+      if (middle - half < free) { return; }
+      free = middle + half;
+      pen.text(middle, top + n * side + 12, text, { fill: placeColour(n > 1 ? k / (n - 1) : 0), size: Math.max(8, Math.min(12, 0.8 * side * every)), align: 'center', weight: 600 });
     });
     this.drawKey(pen, width, Math.max(left + 112, Math.min(left + 0.52 * n * side, width - 186)), top + 4);
     if (this.pointed) { const { first, second } = this.pointed; pen.rect(left + first * side, top + second * side, side - gap, side - gap, { stroke: colour('ink'), width: 1.6 }); }
@@ -254,12 +270,24 @@ export const order = {
     };
     canvas.addEventListener('pointermove', event => { const found = at(event); if (found !== this.pointed) { this.pointed = found; this.map.soon(); this.sayMap(); } });
     canvas.addEventListener('pointerleave', () => { this.pointed = null; this.map.soon(); this.sayMap(); });
-    canvas.addEventListener('click', event => {
-      const found = at(event);
+    const swap = found => {
       if (!found) { return; }
       const order = identity(this.reading.tokens.length);
       [order[found.first], order[found.second]] = [order[found.second], order[found.first]];
       this.go(order);
+    };
+    canvas.addEventListener('click', event => swap(at(event)));
+    canvas.tabIndex = 0;
+    canvas.addEventListener('keydown', event => {
+      const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key], all = this.swaps?.swaps ?? [];
+      if (event.key === 'Enter') { swap(this.pointed); }
+      if (!step || !all.length) { return; }
+      event.preventDefault();
+      const ahead = one => (one.first - this.pointed.first) * step[0] + (one.second - this.pointed.second) * step[1], aside = one => Math.abs((one.first - this.pointed.first) * step[1]) + Math.abs((one.second - this.pointed.second) * step[0]);
+      // The nearest that way: some places cannot be swapped, and of neighbours only a diagonal is there.
+      this.pointed = this.pointed ? all.filter(one => ahead(one) > 0).sort((a, b) => ahead(a) + 2 * aside(a) - ahead(b) - 2 * aside(b))[0] ?? this.pointed : all[0];
+      this.map.soon();
+      this.sayMap();
     });
   },
   sayMap() {
@@ -267,7 +295,7 @@ export const order = {
     if (!swaps || !reading) { this.mapWords.textContent = ''; return; }
     if (pointed) {
       const name = k => `“${tokenText(reading.tokens[k])}” (${k})`;
-      this.mapWords.textContent = `${name(pointed.first)} and ${name(pointed.second)} swapped: ${pointed.same ? 'the same token, nothing changes' : bits(pointed.change, swaps.in_bits)}. Click to see it.`;
+      this.mapWords.textContent = `${name(pointed.first)} and ${name(pointed.second)} swapped: ${pointed.same ? 'the same token, nothing changes' : bits(pointed.change, swaps.in_bits)}. Click, or Enter, to see it.`;
       return;
     }
     const real = swaps.swaps.filter(one => !one.same), none = real.filter(one => one.change <= swaps.rounding).length, free = real.filter(one => one.change <= swaps.threshold).length;

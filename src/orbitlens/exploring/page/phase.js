@@ -7,7 +7,7 @@ import { LIMITS, MIXED, flowOf } from './systems.js';
 const COLUMNS = 21, ROWS = 15, TOKENS = 12, LONGEST = 10, FAR = 6, RTOL = 1e-3, CLEARLY = Math.log(2), TURN = 0.01, WIDE = 256;
 
 export function phaseMap(app, choose) {
-  let settings = null, key = '', cells = [], order = [], current = null, next = 0;
+  let settings = null, key = '', cells = [], order = [], current = null, next = 0, stale = false;
   // All heads of a wide layer: every cell would take seconds.
   const tooWide = () => settings.layer && settings.heads === 'all' && settings.d > WIDE;
   const across = () => settings.system === MIXED ? ['a', LIMITS.a] : ['v', LIMITS.v];
@@ -15,6 +15,7 @@ export function phaseMap(app, choose) {
   const betaOf = row => LIMITS.beta[0] * (LIMITS.beta[1] / LIMITS.beta[0]) ** (row / (ROWS - 1));
   const box = (width, height) => ({ x: 34, y: 16, w: width - 40, h: height - 38 });
   const picture = drawing('Phase map', (pen, width, height) => {
+    stale = false;
     const { x, y, w, h } = box(width, height), [cw, ch] = [w / COLUMNS, h / ROWS];
     cells.forEach((_, k) => { const end = nearOne(k); if (end) { pen.rect(x + (k % COLUMNS) * cw, y + h - (Math.floor(k / COLUMNS) + 1) * ch, cw + 0.6, ch + 0.6, { fill: shade(end) }); } });
     pen.rect(x, y, w, h, { stroke: colour('grid') });
@@ -65,7 +66,6 @@ export function phaseMap(app, choose) {
     // Work for about so many milliseconds.
     work(milliseconds) {
       const begun = performance.now();
-      let drawn = false;
       while (!this.finished && performance.now() - begun < milliseconds) {
         if (!current) {
           const k = order[next], [name] = across(), s = { ...settings, n: Math.min(settings.n, TOKENS), beta: betaOf(Math.floor(k / COLUMNS)), [name]: valueOf(k % COLUMNS) }, made = flowOf(s, app.data.flow);
@@ -75,10 +75,11 @@ export function phaseMap(app, choose) {
         cells[current.k] = ended(current.made, current.run);
         current = null;
         next += 1;
-        drawn = true;
+        stale = true;
       }
-      if (drawn) { picture.soon(); }
+      if (this.finished && stale) { picture.soon(); }
     },
+    now() { if (stale) { picture.now(); } },
     redraw: picture.soon,
     pick(event) {
       const bounds = picture.canvas.getBoundingClientRect(), { x, y, w, h } = box(bounds.width, bounds.height), [name, [low, high]] = across();

@@ -7,6 +7,7 @@ const picture = { levels: null, name: '' }; // an image that the reader chose st
 // What is run, as parameters of every question; what a page begins with where nothing was typed.
 export function givenOf(app, state = app.state.get()) {
   const start = app.data.rooms.start ?? { text: app.data.text };
+  if (!app.data.live) { return start; } // a frozen page has one, whatever a link from elsewhere says
   if (app.data.model.reads === 'images') {
     const levels = picture.levels ?? (state.sample === undefined ? start.levels : undefined);
     return levels ? { levels } : { sample: Number(state.sample ?? start.sample ?? 0) };
@@ -49,6 +50,9 @@ export function statusLine() {
     fail: (message, again) => only('fail', make('span', { text: message }), ...(again ? [button('Try again', 'Ask again', again, { class: 'small' })] : [])),
   };
 }
+
+// What is wrong with a sentence is wrong for every question about it: it is said by the first.
+export function sayOnce(first, second) { if (first.box.classList.contains('fail') && first.box.textContent === second.box.textContent) { second.clear(); } }
 
 // Asks one kind of question: a newer one stops the older; nothing is thrown, null means that there is no answer.
 export function asker(app, name, status) {
@@ -100,6 +104,7 @@ function imageBox(app, what) {
   const { shape, n_samples: n } = app.data.rooms.image, hint = make('span', { class: 'hint', text: app.data.live ? '' : app.data.why_frozen });
   const list = make('select', { 'aria-label': 'Sample', onchange: () => { picture.levels = null; app.state.set({ sample: list.value, order: null, picked: null, own: null }); } });
   for (let k = 0; k < n; k += 1) { list.append(make('option', { value: k, text: `noise ${k + 1}`, disabled: !app.data.live && k > 0 })); }
+  list.append(make('option', { value: 'own', text: 'your picture', disabled: true, hidden: true }));
   const file = make('input', { type: 'file', accept: 'image/*', 'aria-label': 'Choose a picture', disabled: !app.data.live });
   file.addEventListener('change', async () => {
     if (!file.files.length) { return; }
@@ -115,7 +120,7 @@ function imageBox(app, what) {
   const small = make('img', { class: 'chosen', alt: 'The picture as the model gets it', hidden: true });
   return {
     box: make('div', { class: 'sentence' }, make('span', { class: 'label', text: what.replace('sentence', 'image') }), small, list, make('label', { class: 'file' }, make('span', { text: 'or a picture of yours, scaled to the model:' }), file), hint),
-    set(state) { list.value = state.sample ?? '0'; const url = pictureOf(app, givenOf(app, state)); small.hidden = url === null; if (url !== null) { small.src = url; list.selectedIndex = -1; } },
+    set(state) { list.value = state.sample ?? '0'; const url = pictureOf(app, givenOf(app, state)); small.hidden = url === null; if (url !== null) { small.src = url; list.value = 'own'; } },
   };
 }
 // A picture as the levels of a model's pixels, channels last; it never leaves this machine.
@@ -167,4 +172,4 @@ export function outcomeList(before, after, labels = ['as it is', 'now']) {
   return list;
 }
 export const sharePercent = p => p >= 0.0995 ? `${Math.round(100 * p)} %` : p >= 0.0005 ? `${(100 * p).toFixed(1)} %` : p > 0 ? '< 0.1 %' : '–';
-export const bits = (value, inBits) => value === null || value === undefined ? '–' : inBits ? (value < 1e-9 ? '0 bits' : `${value >= 0.0995 ? value.toFixed(2) : value >= 0.001 ? value.toPrecision(2) : value.toExponential(0).replace('e-', '·10⁻').replace(/\d+$/, d => [...d].map(c => '⁰¹²³⁴⁵⁶⁷⁸⁹'[c]).join(''))} bits`) : `${(100 * value).toPrecision(2)} %`;
+export const bits = (value, inBits) => value === null || value === undefined ? '–' : inBits ? (value < 1e-9 ? '0 bits' : `${value >= 0.0995 ? value.toFixed(2) : value >= 0.001 ? value.toPrecision(2) : value.toExponential(0).replace('e-', '·10⁻').replace(/\d+$/, d => [...d].map(c => '⁰¹²³⁴⁵⁶⁷⁸⁹'[c]).join(''))} bits`) : value < 1e-5 ? '< 0.001\u00a0%' : `${(100 * value).toPrecision(2)}\u00a0%`;

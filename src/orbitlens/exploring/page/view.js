@@ -1,5 +1,6 @@
 // The picture of a flow: tokens as points of a plane, a space or a globe, with trails, the ghost of the model and whom a token attends to.
 import { colour, mixed, number, placeColour } from './charts.js';
+import { short } from './sentence.js';
 
 const TRAIL = 56, BANDS = 3, LEVELS = 8, POINT = 5.2, TINTS = 16;
 
@@ -56,7 +57,7 @@ function drawWords(pen, scene, points, named) {
     label(pen, scene, p);
   }
 }
-const shown = text => text === ' ' ? '␣' : text.replaceAll('\n', '⏎').replaceAll('\t', '⇥').slice(0, 18);
+const shown = text => short(text, 18);
 const label = (pen, scene, p, whole) => {
   const words = scene.names?.length ? whole ? `${p.i}: “${shown(scene.names[p.i] ?? '')}”` : shown(scene.names[p.i] ?? '') : `token ${p.i}`;
   pen.text(p.x + 9, p.y - 7, words, { fill: colour('ink'), size: whole ? 13 : 11, weight: whole ? 600 : 400, opacity: scene.flat || whole ? 1 : 0.4 + 0.6 * Math.max(0, p.z) });
@@ -91,7 +92,7 @@ function backdrop(pen, scene, frame) {
   const decade = Math.floor((logRadius) / Math.LN10 + 1e-9);
   for (let k = scene.projected ? 0 : decade - 2; k <= (scene.projected ? 0 : decade + 1); k += 1) { // directions on three axes are within 1
     const r = unit * Math.exp(k * Math.LN10 - logRadius);
-    if (r < 12 || r > 2.2 * unit) { continue; }
+    if (r < 12 || r > (scene.projected ? 1 : 2.2) * unit) { continue; }
     pen.circle(cx, cy, r, { stroke: line, width: 1 });
     pen.text(cx + r * 0.7071 + 4, cy - r * 0.7071 - 3, k >= -2 && k <= 3 ? number(10 ** k) : `10^${k}`.replace('-', '−'), { fill: colour('muted'), size: 11, opacity: Math.min(1, r / 60) });
   }
