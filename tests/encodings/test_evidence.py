@@ -211,7 +211,7 @@ def test_balance_that_is_small_in_each_layer_counts_in_all_of_them(generator):
     def faintly_balanced(seed):
         drawn = planted(spec, 0.0, seed, planes=False)
         noise = torch.randn(drawn.w_k.shape, generator=generator)
-        return ScoreWeights(spec=spec, w_q=drawn.w_q, w_k=0.61 * drawn.w_k + noise)
+        return ScoreWeights(spec=spec, w_q=drawn.w_q, w_k=0.60 * drawn.w_k + noise)
 
     layers = [faintly_balanced(seed) for seed in range(10, 14)]
     found = read(layers)
