@@ -39,7 +39,7 @@ KINDS = {  # how often each is drawn
     "gpt2": 1,
     "bloom": 1,
 }
-STREAMS = ("choose", "judge", "final", "fourth", "fifth", "sixth")
+STREAMS = ("choose", "judge", "final", "fourth", "fifth", "sixth", "seventh")
 SINCE_FOURTH = {"orbit-shared": 2}  # one set of weights for all layers, no positions: as ALBERT
 SHAPES = ((64, 4), (64, 2), (96, 3), (128, 4), (128, 2))  # width and heads: 8 to 32 planes a head
 SINCE_SIXTH = SHAPES + SHAPES[:3] * 2  # small ones more often: more models in the same time

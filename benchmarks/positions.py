@@ -7,7 +7,7 @@ pairing has them (wrong conversions); under a config that rotates every layer, a
 one rotated layer out; and by its losses, as it is and under a config with a wrong base. A layer
 counts as trained if training moved its queries and keys by half of their size (`ENOUGH_MOVED`).
 
-    python benchmarks/positions.py TEXT TEXT --runs DIR --stream sixth --models 60 --out FILE
+    python benchmarks/positions.py TEXT TEXT --runs DIR --stream seventh --models 78 --out FILE
 """
 
 import argparse
@@ -334,8 +334,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("texts", type=Path, nargs=2, help="two UTF-8 texts")
     parser.add_argument("--runs", type=Path, required=True, help="where models are kept")
-    parser.add_argument("--stream", choices=STREAMS, default="sixth")
-    parser.add_argument("--models", type=int, default=60)
+    parser.add_argument("--stream", choices=STREAMS, default="seventh")
+    parser.add_argument("--models", type=int, default=78)
     parser.add_argument("--trained-only", action="store_true", help="leave out what is not there")
     parser.add_argument("--real", nargs="*", default=[], help="checkpoints, judged by their config")
     parser.add_argument("--out", type=Path, required=True)
@@ -352,7 +352,8 @@ def main() -> None:
         done = Counter(row["outcome"] for row in rows if row["variant"] != "early")
         spent = time.process_time() - started
         print(f"{number + 1}/{options.models} {spent:.0f} s {dict(done)}", flush=True)
-        result = {"stream": options.stream} | summary(rows, reals)
+        named = {"stream": options.stream, "texts": [path.name for path in options.texts]}
+        result = named | summary(rows, reals)
         write_result(options.out, (json.dumps(result, indent=1) + "\n").encode())
 
 

@@ -85,7 +85,8 @@ def rows(path: str, text: Path, options: PositionsOptions) -> Iterator[dict[str,
     model = load(path)
     source = Path(model.checkpoint.path)
     sound = positions(model, text, options=options)
-    yield {"model": model.name, "fault": "none"} | _said(sound)
+    known = {"model": model.name, "text": text.name, "tokens": sound.n_tokens}
+    yield known | {"fault": "none"} | _said(sound)
     for name, plant in faults(model):
         with tempfile.TemporaryDirectory() as place:
             broken, repaired = Path(place) / "broken", Path(place) / "repaired"
@@ -95,7 +96,7 @@ def rows(path: str, text: Path, options: PositionsOptions) -> Iterator[dict[str,
             copy = repaired / source.name if source.is_file() else repaired
             again = positions(copy, text, options=options)
         off = abs(_loss(again) - _loss(sound))
-        yield {"model": model.name, "fault": name} | _said(found) | {"off after repair": off}
+        yield known | {"fault": name} | _said(found) | {"off after repair": off}
 
 
 def _said(found: Positions) -> dict[str, Any]:

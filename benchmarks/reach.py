@@ -5,7 +5,7 @@ file, appended as they come: what each predictor says (computed first, from cont
 the trained one), the loss increase that is then measured on another part of the text, the same on a
 third part (the ceiling), and for rotary models the loss of every scaling beside the one advised.
 
-    python benchmarks/reach.py TEXT --runs DIR --out FILE [--real MODEL:CONTEXT:TEXT ...]
+    python benchmarks/reach.py TEXT --runs DIR --out FILE [--real MODEL:CONTEXT:TEXT ...] [--no-lab]
 """
 
 import argparse
@@ -180,10 +180,10 @@ def keep(path: Path, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def asked_for(
-    text: Path, runs: Path, real: Sequence[str]
+    text: Path, runs: Path, real: Sequence[str], *, lab: bool
 ) -> Iterator[tuple[dict[str, Any], Callable[[], Any], Path]]:
     """Yield what is known of every model, how to get it (trained where it is not), and its text."""
-    for run in all_runs(text):
+    for run in all_runs(text) if lab else ():
         known = {"name": run.name, "kind": run.kind, "context": run.context, "seed": run.seed}
         yield known | {"chosen_on": run.chosen_on}, partial(run.trained, runs), text
     for asked in real:
@@ -199,10 +199,11 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--real", nargs="*", default=[], help="MODEL:CONTEXT:TEXT")
+    parser.add_argument("--no-lab", dest="lab", action="store_false", help="real models alone")
     given = parser.parse_args()
     rows = json.loads(given.out.read_text("utf-8")) if given.out.exists() else []
     done = {row["name"] for row in rows}
-    for known, path, text in asked_for(given.text, given.runs, given.real):
+    for known, path, text in asked_for(given.text, given.runs, given.real, lab=given.lab):
         if known["name"] in done:
             continue
         trained = known["context"]

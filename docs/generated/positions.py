@@ -86,8 +86,9 @@ def by_running() -> str:
 
 def faults() -> str:
     """Return planted faults, what was said of them, and their repair."""
-    rows = []
-    for row in json.loads(FAULTS.read_text(encoding="utf-8")):
+    stored, rows = json.loads(FAULTS.read_text(encoding="utf-8")), []
+    texts = {row["model"]: f"{row['tokens']:,} tokens of {row['text']}" for row in stored}
+    for row in stored:
         off = row.get("off after repair")
         rows.append(
             (
@@ -99,7 +100,9 @@ def faults() -> str:
                 "" if off is None else f"{off:.0e}" if off else "0",
             )
         )
-    return table(("Model", "Fault", "said", "loss", "best other", "off after repair"), rows)
+    names = ("Model", "Fault", "said", "loss", "best other", "off after repair")
+    run_on = "; ".join(f"{model}: {text}" for model, text in texts.items())
+    return f"{table(names, rows)}\n\nRun on {run_on}."
 
 
 def _verdict(row: dict[str, Any]) -> str:

@@ -194,7 +194,7 @@ def advice() -> str:
     sets = {
         "chosen on (context 32)": [row for row in rows if chosen_on(row)],
         "lab, context 64": [row for row in judging(rows) if row["kind"] != "real"],
-        "the zoo": [row for row in rows if row["kind"] == "real"],
+        "the zoo, stories260K": [row for row in rows if row["kind"] == "real"],
     }
     body = []
     for name, some in sets.items():

@@ -7,7 +7,7 @@ import torch
 
 from orbitlens.families.architecture import Pairing
 from orbitlens.heads.rotary import plane_members
-from orbitlens.theory.plane_evidence import likeness, marks
+from orbitlens.theory.plane_evidence import beyond, likeness, marks, plane_nats
 from orbitlens.theory.planes import energies, leading, profile, widths
 
 N_HEADS, D_MODEL, D_HEAD = 4, 64, 16
@@ -82,6 +82,26 @@ def test_a_profile_of_other_layers_is_found_under_its_pairing_and_not_in_random_
         for seed in range(40)
     ]
     assert sorted(by_chance)[37] < 3  # what a layer needs to be like the others
+    assert sorted(by_chance)[20] < -5  # that they are not is said too, and not by ln 2 alone
+
+
+def test_what_energies_say_already_is_not_counted_twice(generator):
+    total = torch.randn(N_HEADS, D_HEAD, generator=generator, dtype=torch.float64)
+    first, second = plane_members(Pairing.HALVES, D_HEAD)
+    total[:, second] = total[:, first]  # as by chance, or in planes
+    noise = 0.3 * torch.randn(N_HEADS, D_HEAD, generator=generator, dtype=torch.float64)
+    assert plane_nats(0.5 * total + noise, Pairing.HALVES, D_HEAD) > 5
+    assert plane_nats(beyond(0.5 * total + noise, total), Pairing.HALVES, D_HEAD) < 1
+
+
+def test_what_queries_and_keys_share_is_measured_against_what_they_began_with(generator):
+    q, k = drawn(generator)
+    assert energies(q, k).common < 0.05
+    turned = torch.linalg.qr(torch.randn(D_MODEL, D_MODEL, generator=generator)).Q
+    both = q + torch.randn(N_HEADS, D_MODEL, 1, generator=generator)  # one direction of heads
+    seen, rescaled = energies(both, turned @ both), energies(3 * both, turned @ both / 5)
+    assert seen.common == pytest.approx(0.5, abs=0.1)  # half of the energy
+    assert rescaled.common == pytest.approx(seen.common)
 
 
 def test_coordinates_that_are_not_turned_have_a_level_in_the_profile(generator):

@@ -21,17 +21,19 @@ from orbitlens.heads.scores import ScoreWeights
 from orbitlens.theory.plane_evidence import Marks, either, likeness, marks
 from orbitlens.theory.planes import Energies, Totals, energies, leading, profile, widths
 
-# Chosen on models of the first five streams of benchmarks/positions.py, frozen before the sixth.
-SURE = 4.0  # nats of a rotation against all other answers together: 98 of 100
+# Chosen on models of the first six streams of benchmarks/positions.py, frozen before the seventh.
+SURE = 5.0  # nats of a rotation against all other answers together: 99 of 100
 SURE_ALONE = 12.0  # of one layer that the others are held against; of two, SURE each
 OTHER_WIDTH = 20.0  # nats against a width that no config states: slow planes are hardly turned,
 OTHER_WIDTH_SHARE = 0.5  # so that a part of a head has most of the marks of all of it
 DEVIANT = 0.15  # of layers, rotated otherwise than the rest of their stack
-PLAIN = 0.5  # nats for no rotation: silence is worth little, so that balance is asked for too,
+PLAIN = 1.0  # nats for no rotation: silence is worth little, so that balance is asked for too,
 BALANCED = 0.35  # the correlation of q^T q and k^T k: training is visible, and no plane breaks it,
-BALANCED_TOGETHER = 0.25  # or the mean over layers, none of which is
+BALANCED_TOGETHER = 0.3  # or the mean over layers, none of which is
 BALANCED_LIKE_OTHERS = 0.15  # less balanced than this,
-BALANCED_UNLIKE_OTHERS = 0.83  # and more where other layers are rotated
+ALIKE = 0.95  # of rotated layers, whose energy has the profile that others of their stack have
+COMMON_UNLIKE_OTHERS = 0.12  # of balanced products: enough training for their profile to show
+PLAIN_UNLIKE_OTHERS = 2.0  # nats for no rotation, where others are rotated
 FEWEST_PLANES = 4
 
 
@@ -106,6 +108,7 @@ class LayerEvidence:
     totals: tuple[Totals, ...]  # energies; the first are those that were weighed
     is_leading: bool
     balance: float
+    common: float
     spread: float
     p_value: float | None
 
@@ -115,7 +118,7 @@ class LayerEvidence:
         total = found.nats - math.log(len(self.totals))
         if company is not None and rotated.width == company.width:
             like = company.likeness(self, rotated.pairing)
-            total += either(found.energy, like) - found.energy
+            total += either(like, found.energy, ALIKE) - found.energy
         if rotated.width == self.usual:
             return total
         return total - max(OTHER_WIDTH, OTHER_WIDTH_SHARE * total)
@@ -195,6 +198,7 @@ def layer_evidence(
             totals=tuple(each.total for each in readings),
             is_leading=readings[0] is not seen,
             balance=seen.balance,
+            common=seen.common,
             spread=seen.spread,
             p_value=_p_value(readings, weighed, shuffles, seed) if shuffles else None,
         )
@@ -204,7 +208,7 @@ def layer_evidence(
         return found
     lead = energies(*leading(scores.w_q, scores.w_k))
     other = evidence(weigh(lead, sizes), lead, seen)
-    if other.nats(other.best) > found.nats(found.best):
+    if other.nats(other.best) > max(found.nats(found.best), 0.0):
         return other
     return evidence(found.weighed, seen, lead)
 
@@ -296,7 +300,7 @@ def _decided(layer: LayerEvidence, layers: Sequence[LayerEvidence]) -> LayerPosi
     if layer.d_head >= 2 * FEWEST_PLANES:
         if best is not None and odds >= SURE:
             found = Found.ROTARY
-        elif best is None and odds >= PLAIN and _is_balanced(layer, others, company):
+        elif best is None and _is_plain(layer, odds, others, company):
             found = Found.PLAIN
     nats = layer.likelihoods(company)
     return LayerPositions(
@@ -348,16 +352,19 @@ def _seen(vote: Answers, stack: Pairing | None) -> float:
     return log_sum(_given(stack, answer) + nats for answer, nats in vote.items())
 
 
-def _is_balanced(
-    layer: LayerEvidence, others: Sequence[LayerEvidence], company: Company | None
+def _is_plain(
+    layer: LayerEvidence, odds: float, others: Sequence[LayerEvidence], company: Company | None
 ) -> bool:
     """Say whether a layer is balanced as training leaves those without a rotation.
 
-    A first layer that attends by content alone has few marks of its rotation, and is balanced; so
-    more is asked for where others are rotated. Where none is, a little in all layers is enough.
+    A layer that attends by content alone has few marks of its rotation, and is balanced; so where
+    others are rotated, their profile must be missing too. Where none is, a little balance in all
+    layers is enough.
     """
     if company is not None:
-        return layer.balance >= BALANCED_UNLIKE_OTHERS
+        is_seen = layer.common >= COMMON_UNLIKE_OTHERS and layer.balance >= BALANCED
+        return is_seen and odds >= PLAIN_UNLIKE_OTHERS
     mean = sum(each.balance for each in [layer, *others]) / (1 + len(others))
     together = len(others) > 0 and mean >= BALANCED_TOGETHER
-    return layer.balance >= (BALANCED_LIKE_OTHERS if together else BALANCED)
+    enough = BALANCED_LIKE_OTHERS if together else BALANCED
+    return odds >= PLAIN and layer.balance >= enough

@@ -50,9 +50,10 @@ def positions_view(result: Positions, console: Console) -> Iterator[RenderableTy
         yield FittedTable(columns=COLUMNS, rows=[_row(each) for each in result.layers])
         yield Text(
             "nats: evidence for the likeliest rotation against none (energy to crossed are its "
-            "parts; the likeness takes the place of energy where it is larger); over other: beyond "
-            "the other pairing; probability: of the likeliest answer, other layers heard; like "
-            "others: nats for the energy over planes that other rotated layers have",
+            "parts; where others are sure, the likeness to them stands in for energy); over other: "
+            "beyond the other pairing; probability: of the likeliest answer, other layers heard "
+            "(not rotary is said only if balance shows training too); like others: nats for, or "
+            "against, the energy over planes that other rotated layers have",
             style="dim",
         )
     if result.trials:

@@ -37,6 +37,7 @@ LENGTHS = (0.7, 1.4)  # over which curves are smooth; planes lie from -1 to 1
 COMMON = (0.0, 0.3, 1.0, 3.0, 10.0, 30.0)  # variance of f, in units of the noise
 OWN = (0.0, 0.5, 5.0)  # of each g_h
 SINGLE = (0.0, 0.3, 1.0, 3.0, 10.0)  # of p_hk, in a sum or difference of members
+FACTOR, FACTOR_SPREAD = 0.8, 0.5  # of others' profile in a rotated layer: median, deviation of ln
 SCORE = 5.0  # how many deviations of chance a score is off by, where there are planes
 
 
@@ -57,24 +58,43 @@ class Marks:
 
 
 def marks(found: Energies, pairing: Pairing, width: int) -> Marks:
-    """Return the evidence that the first `width` coordinates are turned in pairs."""
+    """Return the evidence that the first `width` coordinates are turned in pairs.
+
+    Coordinates of much energy have larger products and are better balanced, rotated or not: what
+    energies say already is taken away from these.
+    """
+    products = found.crossed.diagonal(dim1=1, dim2=2)
+    products = products.unflatten(0, (len(found.total), -1)).mean(dim=1)
     return Marks(
         energy=plane_nats(found.total, pairing, width),
         opposite=plane_nats(found.imbalance, pairing, width, opposite=True),
-        product=plane_nats(found.crossed.diagonal(dim1=1, dim2=2), pairing, width),
-        balance=plane_nats(found.balances, pairing, width),
+        product=plane_nats(beyond(products, found.total), pairing, width),
+        balance=plane_nats(beyond(found.balances, found.total), pairing, width),
         crossed=_score_nats(_crossed_score(found.crossed, pairing, width)),
     )
 
 
-def either(nats: float, other: float = 0.0) -> float:
-    """Return the evidence for one of two accounts, as likely beforehand; alone: or for none.
+def beyond(values: ByCoordinate, known: ByCoordinate) -> ByCoordinate:
+    """Return what of some values, levels of heads off, does not follow from others by a line.
+
+    One slope for all heads; no coordinate is special to it, so that exchangeable ones stay so.
+    """
+    values, known = centred(values), centred(known)
+    size = known.square().sum().clamp(min=SMALLEST)
+    return values - (values * known).sum() / size * known
+
+
+def either(nats: float, other: float = 0.0, share: float = 0.5) -> float:
+    """Return the evidence for one of two accounts, the first of so large a share beforehand.
 
     >>> either(0.0), round(either(100.0), 2), round(either(-100.0), 2)
     (0.0, 99.31, -0.69)
+    >>> round(either(-100.0, share=0.95), 2)
+    -3.0
     """
-    high, low = max(nats, other), min(nats, other)
-    return high + math.log1p(math.exp(low - high)) - math.log(2)
+    first, second = nats + math.log(share), other + math.log1p(-share)
+    high, low = max(first, second), min(first, second)
+    return high + math.log1p(math.exp(low - high))
 
 
 # --- values by coordinate ---------------------------------------------------------------------
@@ -200,8 +220,9 @@ def _score_nats(score: float) -> float:
 def likeness(total: Totals, pairing: Pairing, width: int, other: Float[Tensor, " _"]) -> float:
     """Return the evidence that energies follow the profile of other layers, by some factor.
 
-    The factor has a normal prior whose deviation is that of equal profiles; a negative one, where
-    energies run against the profile, is no likeness.
+    The logarithm of the factor is normal: a layer that is rotated as the others has about as much
+    of the profile as they (`FACTOR`, `FACTOR_SPREAD`). So a layer in which the factor is zero, to
+    within a small error, has evidence *against*, without a bound.
     """
     first, second = plane_members(pairing, width)
     values = centred(total)
@@ -209,12 +230,11 @@ def likeness(total: Totals, pairing: Pairing, width: int, other: Float[Tensor, "
     template[first] = template[second] = other[: len(first)]
     template = template - template.mean()
     n_heads, n_free = len(values), len(values) * (values.shape[1] - 1)
-    before = float(values.square().sum())
-    along = float((values.mean(dim=0) * template).sum())
-    noise = max(before / n_free, SMALLEST)
-    ratio = 1 + n_heads * float(template.square().sum()) / noise
-    after = before - n_heads * along**2 / max(float(template.square().sum()), SMALLEST) * (
-        1 - 1 / ratio
-    )
-    gain = 0.5 * n_free * math.log(max(before, SMALLEST) / max(after, SMALLEST))
-    return either(gain - 0.5 * math.log(ratio) if along > 0 else -0.5 * math.log(ratio))
+    before = max(float(values.square().sum()), SMALLEST)
+    along = n_heads * float((values.mean(dim=0) * template).sum()) / before
+    size = n_heads * float(template.square().sum()) / before
+    places = torch.linspace(-4, 4, 81, dtype=torch.float64)
+    factor = (math.log(FACTOR) + FACTOR_SPREAD * places).exp()
+    left = (1 - 2 * along * factor + size * factor.square()).clamp(min=SMALLEST)
+    weights = (-0.5 * places.square()).log_softmax(0)
+    return float((weights - 0.5 * n_free * left.log()).logsumexp(0))

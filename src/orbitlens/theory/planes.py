@@ -44,6 +44,7 @@ class Energies:
     crossed: Float[Tensor, "head d_head d_head"]  # cosines of q_a and k_b
     balances: Float[Tensor, "kv_head d_head"]  # of q^T q and k^T k in one row (arctanh)
     balance: float  # correlation of q^T q and k^T k off the diagonal: 1 where all is balanced
+    common: float  # size of what q^T q and k^T k share there, in units of their diagonals
     spread: float  # variance of `total` in units of that of random weights
 
     @property
@@ -65,13 +66,15 @@ def energies(
         gram.diagonal(dim1=1, dim2=2).clamp(min=SMALLEST).log() for gram in (queries, keys)
     )
     total = of_q + of_k
+    balance, common = _balance(queries, keys)
     drawn = 2 / w_q.shape[1] * (1 + 1 / group)  # variance of ln chi^2 with d or group * d degrees
     return Energies(
         total=total,
         imbalance=of_q - of_k,
         crossed=_cosines(grouped, w_k, gram_q, gram_k).double(),
         balances=_balances(queries, keys),
-        balance=_balance(queries, keys),
+        balance=balance,
+        common=common,
         spread=float(centred(total).square().mean()) / drawn,
     )
 
@@ -90,12 +93,19 @@ def _cosines(
 
 def _balance(
     queries: Float[Tensor, "kv_head d_head d_head"], keys: Float[Tensor, "kv_head d_head d_head"]
-) -> float:
+) -> tuple[float, float]:
+    """Return the correlation of two Gram matrices off their diagonals, and the size of its cause.
+
+    Random weights have products of random signs there; what training adds to both is `common`.
+    """
     n = queries.shape[-1]
     above, right = torch.triu_indices(n, n, offset=1)
     a, b = queries[:, above, right], keys[:, above, right]
     size = (a.square().sum() * b.square().sum()).sqrt()
-    return float((a * b).sum() / size.clamp(min=SMALLEST))
+    shared = (a * b).sum()
+    levels = [gram.diagonal(dim1=1, dim2=2).mean() for gram in (queries, keys)]
+    ratio = shared / a.numel() / (levels[0] * levels[1]).clamp(min=SMALLEST)
+    return float(shared / size.clamp(min=SMALLEST)), float(ratio.clamp(min=0).sqrt())
 
 
 def _balances(
