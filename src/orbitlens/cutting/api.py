@@ -26,7 +26,7 @@ from orbitlens.running.info import Cost, model_info, peak_rss_bytes
 from orbitlens.running.inputs import inputs_of
 from orbitlens.running.model import Model, load
 from orbitlens.running.removal import PartKind
-from orbitlens.running.workers import threads_for
+from orbitlens.running.threads import threads_for
 
 Progress = Callable[[int, int | None], None]
 SAME = 1e-6  # by how much the loss of a written model may differ from what was promised

@@ -22,7 +22,7 @@ from orbitlens.flows.charts import RawChart, to_vector
 from orbitlens.flows.fields import Field, lengths, make_field
 from orbitlens.flows.steps import DOP853, StepLimits, Stop, Vector
 from orbitlens.flows.system import System
-from orbitlens.running.workers import numpy_threads
+from orbitlens.running.threads import numpy_threads
 
 
 def simulate_with_gradients(

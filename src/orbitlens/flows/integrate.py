@@ -23,7 +23,7 @@ from orbitlens.flows.fixed import FixedSteps
 from orbitlens.flows.outcome import describe_end
 from orbitlens.flows.steps import Segment, StepLimits, Stop, Tableau, Vector
 from orbitlens.flows.system import Geometry, System
-from orbitlens.running.workers import numpy_threads
+from orbitlens.running.threads import numpy_threads
 from orbitlens.trajectory import Event, Status, Trajectory
 
 TIGHT = 1e-5  # tolerance from which the 8th-order method pays
