@@ -52,7 +52,7 @@ SEEDS = (0, 1, 2, 3, 4)
 CALIBRATION_SEED = 1000
 MARGIN = 0.1  # of the asked accuracy, on the seed that a tolerance is chosen by
 SINGLE_MARGIN = 0.5  # in float32 a tenth is within rounding, where no tolerance helps
-SLOW = 2.0  # seconds; what takes longer is timed once a seed
+SLOW, QUICK_RUN = 2.0, 0.05  # seconds; what takes longer is timed once a seed; less, more often
 EVERY = 16  # of an ensemble's systems one in so many is compared with the reference
 DOUBLE, SINGLE = 1e-6, 1e-5  # relative error that counts as solved, in float64 and float32
 
@@ -465,6 +465,9 @@ def measure(problem: Problem, solvers: dict[str, Solver], repeats: int) -> list[
         first = {name: time_once(job) for name, job in jobs.items()}
         quick = {name: job for name, job in jobs.items() if first[name].wall < SLOW}
         again = time_in_turns(quick, repeats=repeats - 1, warm_up=False)
+        tiny = {name: job for name, job in jobs.items() if first[name].wall < QUICK_RUN}
+        if repeats > 1:  # a few milliseconds: the shortest of few runs would be luck
+            again |= time_in_turns(tiny, repeats=10 * repeats, warm_up=False)
         for name, result in results.items():
             if name in jobs:
                 time = first[name].least(again.get(name, first[name]))
