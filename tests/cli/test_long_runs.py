@@ -21,7 +21,12 @@ def short_patience(monkeypatch):
 @pytest.mark.usefixtures("short_patience")
 def test_a_log_has_one_line_for_each_stage_that_takes_long(capsys):
     lines = StageLines()
-    for stage, seconds in (("reading", 0.0), ("tracing", 0.4), ("scanning", 0.0), ("auditing", 0.4)):
+    for stage, seconds in (
+        ("reading", 0.0),
+        ("tracing", 0.4),
+        ("scanning", 0.0),
+        ("auditing", 0.4),
+    ):
         lines(stage)
         time.sleep(seconds)
     lines.end()
