@@ -8,8 +8,11 @@ import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import orbitlens
+from orbitlens.flows.integrate import IntegrateOptions, integrate_flow
+from orbitlens.flows.mixing import Mixing
 from orbitlens.running import threads
 from orbitlens.running.threads import NARROW_LAYER, SMALL_MODEL, SMALL_PART
+from slow_flow import random_system
 
 
 @pytest.fixture(autouse=True)
@@ -24,6 +27,27 @@ def test_a_small_model_runs_on_one_thread_and_a_large_one_on_all():
         assert torch.get_num_threads() == 1
     with threads.threads_for(SMALL_MODEL):
         assert torch.get_num_threads() == 2
+
+
+def test_a_flow_of_few_pairs_runs_on_one_thread_and_one_of_many_on_all():
+    with threads.threads_for_pairs(2 * SMALL_PART - 1):
+        assert torch.get_num_threads() == 1
+    with threads.threads_for_pairs(2 * SMALL_PART):
+        assert torch.get_num_threads() == 2
+
+
+@pytest.mark.parametrize(("n_tokens", "expected"), [(8, 1), (320, 2)])
+def test_wide_heads_are_simulated_by_the_same_rule(monkeypatch, n_tokens, expected):
+    seen, mixed = set(), Mixing.__call__
+
+    def noting(self, *given):
+        seen.add(torch.get_num_threads())
+        return mixed(self, *given)
+
+    monkeypatch.setattr(Mixing, "__call__", noting)
+    system, tokens = random_system(n=n_tokens)
+    integrate_flow(system, tokens, until=0.01, options=IntegrateOptions(compiled=False))
+    assert seen == {expected}
 
 
 def test_threads_are_put_back_when_the_work_fails():

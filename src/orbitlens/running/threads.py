@@ -35,6 +35,22 @@ def threads_for(n_parameters: int) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def threads_for_pairs(n_pairs: int) -> Iterator[None]:
+    """Run a flow of few pairs of tokens on one thread, one of many on all.
+
+    Sums over a step's stages, which NumPy does, are never enough to wake others for.
+    """
+    import torch
+
+    if n_parts(n_pairs, torch.get_num_threads()) == 1:
+        with one_thread():
+            yield
+        return
+    with numpy_threads(1):
+        yield
+
+
 def each_layer(
     function: Callable[[Item], Made], places: Sequence[Item], *, width: int
 ) -> Iterator[Made]:
