@@ -8,7 +8,7 @@ import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import orbitlens
-from orbitlens.flows.integrate import IntegrateOptions, integrate_flow
+from orbitlens.flows.integrate import integrate_flow
 from orbitlens.flows.mixing import Mixing
 from orbitlens.running import threads
 from orbitlens.running.threads import NARROW_LAYER, SMALL_MODEL, SMALL_PART
@@ -45,8 +45,8 @@ def test_wide_heads_are_simulated_by_the_same_rule(monkeypatch, n_tokens, expect
         return mixed(self, *given)
 
     monkeypatch.setattr(Mixing, "__call__", noting)
-    system, tokens = random_system(n=n_tokens)
-    integrate_flow(system, tokens, until=0.01, options=IntegrateOptions(compiled=False))
+    system, tokens = random_system(n=n_tokens, d=72, r=72)
+    integrate_flow(system, tokens, until=0.01)
     assert seen == {expected}
 
 

@@ -107,7 +107,7 @@ class Measured:
 
         Of the others no more than the band is kept, which has nothing predicted in it.
         """
-        n_runs = 1 if given.model.n_parameters > LARGE_MODEL else self.options.controls
+        n_runs = n_control_runs(given.model.n_parameters, self.options)
         seeds = range(self.options.seed, self.options.seed + n_runs)
         runs = self.parts.attempt(name, what, lambda: [run(given, seed) for seed in seeds])
         if not runs:
@@ -140,6 +140,11 @@ class Measured:
             return orbits_of(given.model.running, batch, given.token_names(batch))
 
         return self.parts.attempt("orbits", "following tokens", work)
+
+
+def n_control_runs(n_parameters: int, options: ReportOptions) -> int:
+    """Return how often each control of a model of that size is run."""
+    return min(options.controls, 1) if n_parameters > LARGE_MODEL else options.controls
 
 
 def measured_only(options: TraceOptions) -> TraceOptions:
