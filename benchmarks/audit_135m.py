@@ -23,7 +23,7 @@ from orbitlens.order.measuring import measure_order
 from orbitlens.order.options import AuditOptions
 from orbitlens.order.permutations import shuffles
 from orbitlens.order.subject import Cell, make_subject
-from orbitlens.running.workers import threads_for
+from orbitlens.running.threads import threads_for
 
 GOAL, AGREE = 1.0, 1e-5
 

@@ -7,12 +7,12 @@ spare on a seed of its own, the most accurate one where none has room; times and
 taken on five other seeds. The reference is SciPy's DOP853 at 1e-12 with a plain NumPy right-hand
 side. A solver that misses the accuracy is shown and does not count. Peers run a 5th- and an
 8th-order method where they have both, those of torch with `scaled_dot_product_attention`, which is
-never slower for them than a plain softmax; the fastest stands for the peer. Compilation is
-not timed.
+never slower for them than a plain softmax; the fastest stands for the peer. The first run
+compiles, and is judged, not timed.
 
-Ratios are of processor time, all threads of a solver together, torch and XLA with one each: the
-clock says nothing on a machine that others use too. Problems that are not run keep their rows in
-FILE; each row says when it was measured, and at which load.
+Everything runs on one core, so that no solver has more threads than another, and ratios are of
+processor time: the clock says nothing on a machine that others use too. Problems that are not run
+keep their rows in FILE; each row says when it was measured, and at which load.
 """
 
 import argparse
@@ -22,15 +22,14 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cache
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_ENABLE_X64", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault(
-    "XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-)
+if hasattr(os, "sched_setaffinity"):  # XLA has no setting for it: its pool is as large as this
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 import numba
 import numpy as np
@@ -53,7 +52,7 @@ SEEDS = (0, 1, 2, 3, 4)
 CALIBRATION_SEED = 1000
 MARGIN = 0.1  # of the asked accuracy, on the seed that a tolerance is chosen by
 SINGLE_MARGIN = 0.5  # in float32 a tenth is within rounding, where no tolerance helps
-SLOW = 2.0  # seconds; what takes longer is timed once a seed
+SLOW, QUICK_RUN = 2.0, 0.05  # seconds; what takes longer is timed once a seed; less, more often
 EVERY = 16  # of an ensemble's systems one in so many is compared with the reference
 DOUBLE, SINGLE = 1e-6, 1e-5  # relative error that counts as solved, in float64 and float32
 
@@ -314,46 +313,60 @@ def by_torchode(*, fused: bool) -> Solver:
 
 
 def by_diffrax(method: str) -> Solver:
-    def make(problem: Problem, a: Arrays, rtol: float) -> Callable[[], np.ndarray]:
+    @cache
+    def compiled(problem: Problem) -> Callable:
+        """Compile once a problem: weights and tolerances are arguments."""
         import diffrax
         import jax
         import jax.numpy as jnp
 
-        w = {key: jnp.asarray(value) for key, value in a.items()}
-        half, dtype = problem.d_head // 2, a["x"].dtype
-        atol = rtol * float(np.sqrt(np.mean(a["x"] ** 2)))
+        half = problem.d_head // 2
 
-        def turned(y: object) -> object:
+        def turned(y: object, w: dict) -> object:
             return y * w["cos"] + jnp.concatenate([-y[..., half:], y[..., :half]], -1) * w["sin"]
 
-        def field(_: object, x: object, beta: object) -> object:
+        def field(_: object, x: object, given: tuple) -> object:
+            w, beta = given
             q, k, v = x @ w["w_q"], x @ w["w_k"], x @ w["w_v"]
             if problem.rotary:
-                q, k = turned(q), turned(k)
+                q, k = turned(q, w), turned(k, w)
             s = beta * (q @ k.transpose(0, 2, 1))
             if problem.causal:
                 s = jnp.where(jnp.tril(jnp.ones(s.shape[-2:], bool)), s, -jnp.inf)
             out = (jax.nn.softmax(s, axis=-1) @ v @ w["w_o"]).sum(axis=0)
             return out - (out * x).sum(-1, keepdims=True) * x if problem.sphere else out
 
-        def one(x: object, beta: object) -> object:
+        def one(x: object, beta: object, w: dict, rtol: object, atol: object) -> object:
             return diffrax.diffeqsolve(
                 diffrax.ODETerm(field),
                 getattr(diffrax, method)(),
-                t0=jnp.asarray(0, dtype),
-                t1=jnp.asarray(problem.until, dtype),
+                t0=jnp.asarray(0, problem.dtype),
+                t1=jnp.asarray(problem.until, problem.dtype),
                 dt0=None,
                 y0=x,
-                args=beta,
+                args=(w, beta),
                 stepsize_controller=diffrax.PIDController(rtol=rtol, atol=atol),
                 max_steps=100_000,
                 throw=False,
             ).ys[-1]
 
-        run = jax.jit(
-            jax.vmap(one) if problem.n_systems > 1 else lambda x, b: one(x[0], b[0])[None]
+        if problem.n_systems > 1:
+            return jax.jit(jax.vmap(one, in_axes=(0, 0, None, None, None)))
+        return jax.jit(lambda x, beta, *rest: one(x[0], beta[0], *rest)[None])
+
+    def make(problem: Problem, a: Arrays, rtol: float) -> Callable[[], np.ndarray]:
+        import jax.numpy as jnp
+
+        w = {key: jnp.asarray(value) for key, value in a.items()}
+        atol = rtol * float(np.sqrt(np.mean(a["x"] ** 2)))
+        given = (
+            w.pop("x"),
+            w.pop("beta"),
+            w,
+            *(jnp.asarray(t, problem.dtype) for t in (rtol, atol)),
         )
-        return lambda: np.asarray(run(w["x"], w["beta"]).block_until_ready())
+        run = compiled(problem)
+        return lambda: np.asarray(run(*given).block_until_ready())
 
     return make
 
@@ -447,14 +460,17 @@ def measure(problem: Problem, solvers: dict[str, Solver], repeats: int) -> list[
             for name, rtol in tolerances.items()
             if rtol is not None
         }
-        first = {}
         for name, job in jobs.items():
-            first[name] = time_once(partial(judge, results[name], job, exact))
+            judge(results[name], job, exact)  # compiled now, where it is
+        first = {name: time_once(job) for name, job in jobs.items()}
         quick = {name: job for name, job in jobs.items() if first[name].wall < SLOW}
-        again = time_in_turns(quick, repeats=repeats, warm_up=False)
+        again = time_in_turns(quick, repeats=repeats - 1, warm_up=False)
+        tiny = {name: job for name, job in jobs.items() if first[name].wall < QUICK_RUN}
+        if repeats > 1:  # a few milliseconds: the shortest of few runs would be luck
+            again |= time_in_turns(tiny, repeats=10 * repeats, warm_up=False)
         for name, result in results.items():
-            time = again.get(name, first.get(name))
-            if time is not None:
+            if name in jobs:
+                time = first[name].least(again.get(name, first[name]))
                 result.wall += time.wall / len(SEEDS)
                 result.cpu += time.cpu / len(SEEDS)
         print(f"  {problem.name} seed {seed}", file=sys.stderr)
@@ -646,7 +662,7 @@ def installed(without: list[str]) -> dict[str, Solver]:
         if needs is None or importlib.util.find_spec(needs) is not None:
             kept[name] = solver
         else:
-            print(f"{name}: not installed (pip install -e '.[bench]')", file=sys.stderr)
+            print(f"{name}: not installed (pip install -e '.[flowbench]')", file=sys.stderr)
     return kept
 
 

@@ -13,7 +13,18 @@ STORED = ROOT / "docs" / "commands.json"
 def costs() -> str:
     """Return what every command cost on every model, with its goal."""
     found = json.loads(STORED.read_text(encoding="utf-8"))
-    goals = _benchmark().GOALS
+    benchmark = _benchmark()
+    goals = benchmark.GOALS
+    models = ["", *benchmark.MODELS]
+    stored = sorted(
+        found["rows"],
+        key=lambda row: (
+            benchmark.COMMANDS.index(row["command"]),
+            models.index(row["model"]),
+            row["state"],
+            row["threads"],
+        ),
+    )
     rows = [
         (
             f"`{row['command']}` {row['model']}",
@@ -25,7 +36,7 @@ def costs() -> str:
             f"{row['first']:.1f}",
             f"{row['load']:.0f}",
         )
-        for row in found["rows"]
+        for row in stored
     ]  # fmt: skip
     head = ["Command, model", "Threads", "Processor, s", "Goal", "Wall, s", "First line, s", "Load"]
     cores = found["machine"]["cores"]

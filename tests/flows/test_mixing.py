@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from orbitlens.flows._fast import threads
-from orbitlens.flows._fast.threads import RowMixing
+from orbitlens.flows._fast.powers import LANES
+from orbitlens.flows._fast.row_mixing import RowMixing
 from orbitlens.flows.fields import AttentionField
 from orbitlens.flows.mixing import BLOCK, Mixing, visible_tokens
 from orbitlens.flows.system import Mask
+from orbitlens.running import threads
 from slow_flow import random_system
 
 
@@ -170,14 +171,14 @@ def test_no_temperature_means_equal_weights_whatever_the_slopes():
 
 
 def test_threads_share_rows_without_gaps(monkeypatch):
-    monkeypatch.setattr(threads, "WORTH_A_THREAD", 100)
+    monkeypatch.setattr(threads, "SMALL_PART", 100)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     q, k, v = heads(101, 4, n_heads=3)
     plain, mix = make(101, mask=Mask.CAUSAL, n_heads=3)
     padded = 3 * 104  # rows of a head are filled up to whole lanes
     parts = mix._parts(padded)
     assert [row for begin, end in parts for row in range(begin, end)] == list(range(padded))
-    assert all(begin % threads.LANES == 0 for begin, _ in parts)
+    assert all(begin % LANES == 0 for begin, _ in parts)
     assert len(parts) > 3
     torch.testing.assert_close(mix(q, k, v, 0.4), by_definition(plain, q, k, v, 0.4))
 

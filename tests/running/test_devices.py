@@ -1,6 +1,9 @@
 """Models that Accelerate has dispatched: the same numbers, wherever their weights are."""
 
 import copy
+import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -11,22 +14,14 @@ from orbitlens.running.devices import input_device
 accelerate = pytest.importorskip("accelerate")
 pandas = pytest.importorskip("pandas")
 transformers = pytest.importorskip("transformers")
+two_processes = pytest.importorskip("two_processes")
+in_two_places, small_model = two_processes.in_two_places, two_processes.small_model
 CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
 def model():
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        intermediate_size=24,
-        vocab_size=32,
-        max_position_embeddings=64,
-    )
-    return transformers.LlamaForCausalLM(config).eval()
+    return small_model()
 
 
 @pytest.fixture(scope="module")
@@ -35,21 +30,12 @@ def ids():
     return drawn.tolist()
 
 
-def on_two_places(model, folder):
-    """Keep the first layer in memory and the second on the disk, as a device_map would."""
-    places = {name: "cpu" for name, _ in model.named_children() if name != "model"}
-    places |= {f"model.{name}": "cpu" for name, _ in model.model.named_children()}
-    del places["model.layers"]
-    places |= {"model.layers.0": "cpu", "model.layers.1": "disk"}
-    return accelerate.dispatch_model(model, places, main_device="cpu", offload_dir=folder)
-
-
 DISPATCHED = {
     "put aside in memory": lambda m, _: accelerate.cpu_offload(m, execution_device=CPU),
     "put aside on disk": lambda m, folder: accelerate.disk_offload(
         m, str(folder), execution_device=CPU
     ),
-    "in two places": on_two_places,
+    "in two places": in_two_places,
 }
 
 
@@ -70,3 +56,29 @@ def test_weights_that_are_nowhere_are_still_refused(model):
         outline = transformers.LlamaForCausalLM(model.config)
     with pytest.raises(ol.CheckpointError, match="has no data"):
         ol.scan(outline)
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory):
+    """Return what each of two processes found."""
+    folder = tmp_path_factory.mktemp("group")
+    command = [sys.executable, two_processes.__file__, str(folder)]
+    workers = [
+        subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        for rank in (0, 1)
+    ]
+    try:
+        said = [worker.communicate(timeout=600)[0].decode() for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert [worker.returncode for worker in workers] == [0, 0], said
+    return [json.loads((folder / f"seen{rank}.json").read_text()) for rank in (0, 1)]
+
+
+@pytest.mark.parametrize("kind", ["dispatched", "replicated", "sharded"])
+def test_two_processes_find_what_one_does(seen, kind):
+    first, second = seen
+    assert len(first["alone"]["changes"]) == 2
+    assert all(first["alone"]["changes"])
+    assert first[kind] == second[kind] == first["alone"]

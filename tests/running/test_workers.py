@@ -8,9 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from threadpoolctl import threadpool_info, threadpool_limits
 
-from orbitlens.running.workers import local_workers, numpy_threads
+from orbitlens.running.workers import local_workers
 
 PARENT = """
 import os, time
@@ -65,14 +64,3 @@ def test_workers_have_one_thread_each():
 
     with local_workers(1) as pool:
         assert pool.submit(torch.get_num_threads).result() == 1
-
-
-def test_numpy_keeps_to_the_threads_it_is_given_and_gets_them_back():
-    def threads():
-        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
-
-    with threadpool_limits(2, user_api="blas"):
-        before = threads()
-        with numpy_threads(1):
-            assert threads() == {1}
-        assert threads() == before

@@ -57,7 +57,7 @@ def test_a_model_that_fits_is_traced():
     assert entry.layers[-1].cosine_after == last
     assert entry.gathering_layers == sum(layer.gathering < 0 for layer in entry.layers)
     small = ol.AtlasOptions(largest=1000)
-    assert "more than 1000" in read_entry("orbit-nano-none", small).not_run
+    assert "more than 1,000" in read_entry("orbit-nano-none", small).not_run
 
 
 def test_a_model_that_cannot_be_read_is_a_row_with_its_reason(folder):

@@ -16,7 +16,7 @@ from orbitlens.errors import InputError
 from orbitlens.files import read_json, writable_folder, write_result
 from orbitlens.lab.ownership import locked
 from orbitlens.results.codec import decode
-from orbitlens.running.workers import torch_threads
+from orbitlens.running.threads import torch_threads
 from orbitlens_papers.bench import Bench, Settings
 from orbitlens_papers.cached import code_digest, outcome_file
 from orbitlens_papers.claim import Claim, Finding

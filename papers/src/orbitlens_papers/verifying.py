@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from orbitlens.errors import InputError
 from orbitlens.files import read_json
-from orbitlens.running.workers import torch_threads
+from orbitlens.running.threads import torch_threads
 from orbitlens_papers.bench import Bench, Settings, scale_of
 from orbitlens_papers.claim import Finding, Verdict
 from orbitlens_papers.result import StudyResult, result_from_json

@@ -183,7 +183,14 @@ def _state(module: nn.Module, view: WeightView) -> dict[str, Tensor]:
 
 
 def _fetched(module: nn.Module, tensor: Tensor) -> Tensor:
-    """Return a tensor's data, also where Accelerate has put it aside, in memory or on a disk."""
+    """Return a tensor's data, also where Accelerate has put it aside, in memory or on a disk.
+
+    One that is spread over processes is put together, for which all of them must read it.
+    """
+    gather = getattr(tensor, "full_tensor", None)  # of a DTensor
+    if gather is not None:
+        whole: Tensor = gather()
+        return whole
     if tensor.device.type != "meta":
         return tensor
     for owner in module.modules():

@@ -3,6 +3,7 @@
 Heavy packages are imported inside the command that needs them, so that `--help` is quick.
 """
 
+import gc
 import io
 import os
 import sys
@@ -32,7 +33,6 @@ from orbitlens.cli import (
     watch,
     zoo,
 )
-from orbitlens.cli.lean_imports import import_leanly
 from orbitlens.errors import OrbitlensError
 
 app = typer.Typer(
@@ -92,7 +92,7 @@ def main() -> None:
     """Run the command line; the entry point of the `orbitlens` script."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a stream that lacks a character still gets all
-    import_leanly()
+    gc.set_threshold(200_000, 20, 20)  # looking for garbage is a tenth of what imports cost
     _wait_without_spinning()
     try:
         app(prog_name="orbitlens")

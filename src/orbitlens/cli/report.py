@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from orbitlens.reporting.report import Report
     from orbitlens.running.model import Model
 
-OPERATIONS = 1e10  # a second: what a core of a laptop does of products like these
+OPERATIONS = 5e10  # a second: what a core does of products like these, all else included
 LONG_RUN = 60.0  # seconds of processor time that are said beforehand
 PASSES, LENGTH = 4, 32  # of an audit: its four cells, and tokens of an input
 
@@ -214,13 +214,16 @@ def _remembered(
 
 def _say_cost(models: "Sequence[Model]", options: "ReportOptions") -> None:
     """Say beforehand what a long report takes."""
-    runs = 1 + 2 * options.controls
-    tokens = runs * options.max_tokens + PASSES * options.samples * options.permutations * LENGTH
-    seconds = sum(2 * model.n_parameters * tokens for model in models) / OPERATIONS
-    if seconds > LONG_RUN:
-        minutes = max(1, round(seconds / 60))
+    from orbitlens.reporting.measured import n_control_runs
+
+    audited = PASSES * options.samples * options.permutations * LENGTH
+    runs = [1 + 2 * n_control_runs(model.n_parameters, options) for model in models]
+    tokens = [audited + n_runs * options.max_tokens for n_runs in runs]
+    work = sum(2 * model.n_parameters * n for model, n in zip(models, tokens, strict=True))
+    if work > LONG_RUN * OPERATIONS:
+        minutes = max(1, round(work / OPERATIONS / 60))
         stderr().print(
-            f"{tokens:,} tokens are run: some {minutes} min of processor time or more; "
+            f"{sum(tokens):,} tokens are run: some {minutes} min of processor time or more; "
             "--fast leaves out controls and flows",
             highlight=False,
         )

@@ -33,7 +33,7 @@ from orbitlens.running.info import Cost, model_info, peak_rss_bytes
 from orbitlens.running.inputs import inputs_of
 from orbitlens.running.model import Model, load
 from orbitlens.running.removal import PartKind
-from orbitlens.running.workers import threads_for
+from orbitlens.running.threads import threads_for
 
 Progress = Callable[[int, int | None], None]
 MOST_SHARE = 1 / 3  # of one pass a layer: what layers may cost together where that is to be fast

@@ -34,7 +34,7 @@ from orbitlens.running.batches import batches_of, limits_for
 from orbitlens.running.info import model_info, reading_cost
 from orbitlens.running.inputs import Batch, inputs_of
 from orbitlens.running.model import Model, load
-from orbitlens.running.workers import threads_for
+from orbitlens.running.threads import threads_for
 
 Progress = Callable[[int, int | None], None]
 AS_WEIGHTS_SAY = "as the weights say"

@@ -28,7 +28,7 @@ from orbitlens.running.inputs import Inputs, inputs_of, n_positions
 from orbitlens.running.model import Model
 from orbitlens.running.surprise import Rows
 from orbitlens.running.texts import plain_ids, special_tokens
-from orbitlens.running.workers import threads_for
+from orbitlens.running.threads import threads_for
 
 RATIOS = (1.5, 2.0, 3.0, 4.0)
 SHARPNESS_AT = (1.0, 2.0, 4.0)

@@ -27,7 +27,7 @@ from orbitlens.explaining.search import TokenSet, first_change, graph_order
 from orbitlens.running.inputs import as_contexts, needs_tokenizer
 from orbitlens.running.loading import eager_attention
 from orbitlens.running.model import Model, load
-from orbitlens.running.workers import threads_for
+from orbitlens.running.threads import threads_for
 
 CAVEATS = (
     "Attention need not be a structural equation model. The graph is what tests of partial "

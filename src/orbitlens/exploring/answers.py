@@ -32,7 +32,7 @@ from orbitlens.order.subject import run
 from orbitlens.results.codec import decode, encode
 from orbitlens.running.inputs import random_ids
 from orbitlens.running.model import Model
-from orbitlens.running.workers import threads_for
+from orbitlens.running.threads import threads_for
 
 ASKS_FIRST = 6.0  # seconds beyond which a page is told the cost before anything runs
 TRACING = 12.0  # a trace and a scan beside a plain run of the same tokens

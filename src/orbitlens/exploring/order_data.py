@@ -27,7 +27,7 @@ from orbitlens.order.measuring import NO_MASK
 from orbitlens.order.permutations import Permutations, shuffles
 from orbitlens.order.subject import Cell, Subject, run
 from orbitlens.reporting.data import rounded
-from orbitlens.running.workers import threads_for
+from orbitlens.running.threads import threads_for
 
 ROUNDING = 1e-9  # bits, or relative change, below which two predictions are one in float32
 N_SHUFFLES = 16  # that say what order is worth in a sentence

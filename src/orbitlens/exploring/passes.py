@@ -25,7 +25,7 @@ from orbitlens.running.capture import LayerStates, capturing, layer_modules
 from orbitlens.running.loading import eager_attention
 from orbitlens.running.model import Model, load
 from orbitlens.running.removal import Part, parse_cut, without_parts
-from orbitlens.running.workers import threads_for
+from orbitlens.running.threads import threads_for
 
 ENCODING, MASK = "encoding", "mask"  # the two cuts that are cells of the 2 x 2
 MOST_CUTS = 64

@@ -115,7 +115,7 @@ def _of_one_shape(
         times[1:],
         highs if changes else np.full(len(systems), math.inf),
         limits=StepLimits(rtol=options.rtol, max_steps=options.max_steps),
-        n_threads=n_threads or os.cpu_count() or 1,
+        n_threads=n_threads or torch.get_num_threads(),
     )
     done = np.flatnonzero(found.stops == Stop.DONE)
     regular = dict(

@@ -19,7 +19,7 @@ from orbitlens.flows._fast import fast_path
 from orbitlens.flows.mixing import Mixing
 from orbitlens.flows.system import Geometry, System
 from orbitlens.heads.rotary import Turning, resolve_rotary
-from orbitlens.running.workers import torch_threads
+from orbitlens.running.threads import torch_threads
 
 # Of a score: beyond, attention is a choice of the largest, and floats overflow.
 LARGEST_LOGIT = {torch.float64: 1e280, torch.float32: 1e30}

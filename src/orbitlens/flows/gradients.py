@@ -22,7 +22,7 @@ from orbitlens.flows.charts import RawChart, to_vector
 from orbitlens.flows.fields import Field, lengths, make_field
 from orbitlens.flows.steps import DOP853, StepLimits, Stop, Vector
 from orbitlens.flows.system import System
-from orbitlens.running.workers import numpy_threads
+from orbitlens.running.threads import threads_for_pairs
 
 
 def simulate_with_gradients(
@@ -161,7 +161,7 @@ def _steps(system: System, x: Tokens, until: float, rtol: float, max_steps: int)
     limits = StepLimits(rtol=rtol, max_steps=max_steps)
     run = AdaptiveRun(RawChart(system, x.shape[0]), DOP853, limits, None)
     run.starts = []
-    with numpy_threads(1):
+    with threads_for_pairs(system.n_heads * len(x) ** 2):
         segment = run.follow(to_vector(x, 0.0, scaled=False), 0.0, np.array([until]))
     if segment.stop is not Stop.DONE:
         raise InputError(

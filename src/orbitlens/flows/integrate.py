@@ -23,7 +23,7 @@ from orbitlens.flows.fixed import FixedSteps
 from orbitlens.flows.outcome import describe_end
 from orbitlens.flows.steps import Segment, StepLimits, Stop, Tableau, Vector
 from orbitlens.flows.system import Geometry, System
-from orbitlens.running.workers import numpy_threads
+from orbitlens.running.threads import threads_for_pairs
 from orbitlens.trajectory import Event, Status, Trajectory
 
 TIGHT = 1e-5  # tolerance from which the 8th-order method pays
@@ -99,13 +99,13 @@ def integrate_flow(
     """
     options = options or IntegrateOptions()
     start = checked_start(system, tokens, until, options)
-    run = _Run(system, start, np.linspace(0.0, until, options.n_saved), options)
-    if not options.method.is_adaptive or system.noise > 0:
-        run.fixed()
-    else:
-        with numpy_threads(1):  # sums over stages are too little to wake others for, who then spin
+    with threads_for_pairs(system.n_heads * len(start) ** 2):
+        run = _Run(system, start, np.linspace(0.0, until, options.n_saved), options)
+        if not options.method.is_adaptive or system.noise > 0:
+            run.fixed()
+        else:
             run.adaptive()
-    return run.trajectory()
+        return run.trajectory()
 
 
 def finish_flow(

@@ -22,7 +22,7 @@ from orbitlens.running.capture import LayerStates, capturing
 from orbitlens.running.devices import input_device
 from orbitlens.running.inputs import Batch, inputs_of, n_positions
 from orbitlens.running.model import Model
-from orbitlens.running.workers import threads_for
+from orbitlens.running.threads import threads_for
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,7 +51,7 @@ from orbitlens.lab.tasks.base import stream_seed
 from orbitlens.lab.tasks.language import TextTask
 from orbitlens.lab.tokenizer import character_tokenizer
 from orbitlens.results.codec import decode
-from orbitlens.running.workers import threads_for
+from orbitlens.running.threads import threads_for
 from orbitlens.watching.api import Watch
 
 LARGEST_RESULT = 16_000_000  # bytes of a run's result

@@ -16,7 +16,7 @@ from orbitlens.order.questions import subject_for
 from orbitlens.running.inputs import inputs_of
 from orbitlens.running.model import load
 from orbitlens.running.samples import samples_of
-from orbitlens.running.workers import threads_for
+from orbitlens.running.threads import threads_for
 
 
 def audit(

@@ -5,6 +5,7 @@ they can be compared by eye; depth runs from the first layer of a stack (0) to i
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from orbitlens.draw.figure import BLUE, INK, ORANGE, Bars, Curve, Level, Panel
 from orbitlens.draw.figure_html import panel_data
@@ -82,10 +83,15 @@ def _how(atlas: Atlas) -> str:
 
 
 def _table(atlas: Atlas) -> Table:
-    rows = [tuple(row[name] for name in COLUMNS) for row in atlas.rows()]
+    rows = [tuple(_shown(row[name]) for name in COLUMNS) for row in atlas.rows()]
     columns = tuple(COLUMNS.values())
     caption = "All models; a heading sorts"
     return Table(name="atlas", caption=caption, columns=columns, rows=rows)
+
+
+def _shown(value: Any) -> Any:  # noqa: ANN401 - whatever a table holds
+    """Return shares and cosines with two digits, which leaves room for all columns."""
+    return round(value, 2) if isinstance(value, float) else value
 
 
 def _missing(atlas: Atlas) -> str:

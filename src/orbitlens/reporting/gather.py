@@ -27,7 +27,7 @@ from orbitlens.reporting.reach import reach_report
 from orbitlens.reporting.report import Report
 from orbitlens.reporting.spectra import spectra_of, weights_of
 from orbitlens.running.model import Model, load
-from orbitlens.running.workers import threads_for
+from orbitlens.running.threads import threads_for
 from orbitlens.scanning.api import scan
 from orbitlens.scanning.options import ScanOptions
 from orbitlens.scanning.scan_result import Scan

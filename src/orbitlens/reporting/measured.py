@@ -19,7 +19,7 @@ from orbitlens.results.base import Result
 from orbitlens.tracing.api import trace, trace_and_covariances
 from orbitlens.tracing.collector import out_of_memory_explained
 from orbitlens.tracing.options import TraceOptions
-from orbitlens.tracing.trace_result import Trace
+from orbitlens.tracing.trace_result import DEFAULT_CLOSURE, Trace
 
 KEPT = 512  # tokens a trace keeps whole
 LARGE_MODEL = 50_000_000  # parameters beyond which each control runs once
@@ -103,8 +103,11 @@ class Measured:
     def _control(
         self, name: str, what: str, given: Material, run: Callable[[Material, int], Trace]
     ) -> Trace | None:
-        """Run a control with several seeds; return the first run and keep the band of all."""
-        n_runs = 1 if given.model.n_parameters > LARGE_MODEL else self.options.controls
+        """Run a control with several seeds; return the first run and keep the band of all.
+
+        Of the others no more than the band is kept, which has nothing predicted in it.
+        """
+        n_runs = n_control_runs(given.model.n_parameters, self.options)
         seeds = range(self.options.seed, self.options.seed + n_runs)
         runs = self.parts.attempt(name, what, lambda: [run(given, seed) for seed in seeds])
         if not runs:
@@ -112,12 +115,18 @@ class Measured:
         self.bands[name] = band(runs)
         return runs[0]
 
-    def _twin(self, given: Material, seed: int) -> Trace:
+    def _control_options(self, given: Material, seed: int) -> TraceOptions:
         options = measured_only(self._options(given, seed))
+        if seed == self.options.seed:
+            return options
+        return replace(options, direction_closures=(DEFAULT_CLOSURE,))
+
+    def _twin(self, given: Material, seed: int) -> Trace:
+        options = self._control_options(given, seed)
         return trace(given.model.twin(seed), given.inputs, options=options)
 
     def _shuffled(self, given: Material, seed: int) -> Trace:
-        options = replace(measured_only(self._options(given, seed)), shuffle=True)
+        options = replace(self._control_options(given, seed), shuffle=True)
         return trace(given.model, given.inputs, options=options)
 
     def orbits(self) -> Orbits | None:
@@ -131,6 +140,11 @@ class Measured:
             return orbits_of(given.model.running, batch, given.token_names(batch))
 
         return self.parts.attempt("orbits", "following tokens", work)
+
+
+def n_control_runs(n_parameters: int, options: ReportOptions) -> int:
+    """Return how often each control of a model of that size is run."""
+    return min(options.controls, 1) if n_parameters > LARGE_MODEL else options.controls
 
 
 def measured_only(options: TraceOptions) -> TraceOptions:

@@ -1,4 +1,4 @@
-"""Who does the work: processes of this machine, a Dask cluster, threads of torch and NumPy.
+"""Who does the work: processes of this machine, or a Dask cluster.
 
 Enters: how many processes, or a scheduler's address. Leaves: an executor. Processes have one thread
 each, and end with the one that started them, however that ended.
@@ -9,15 +9,10 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
-from functools import cache
 from multiprocessing import connection, get_context, parent_process
 from typing import Any
 
-from threadpoolctl import ThreadpoolController
-
 from orbitlens.errors import InputError, MissingPackageError
-
-SMALL_MODEL = 5_000_000  # parameters up to which a model runs on one thread
 
 
 def local_workers(n_workers: int | None = None) -> ProcessPoolExecutor:
@@ -25,48 +20,6 @@ def local_workers(n_workers: int | None = None) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(
         n_workers or os.cpu_count(), mp_context=get_context("spawn"), initializer=_settle_in
     )
-
-
-@contextmanager
-def threads_for(n_parameters: int) -> Iterator[None]:
-    """Run a small model on one thread, a large one on all; the threads are put back afterwards.
-
-    Products of a small model take microseconds: several threads wait for each other longer than
-    they help, and on a busy machine for a thread that has no core.
-    """
-    if n_parameters >= SMALL_MODEL:
-        yield
-        return
-    with torch_threads(1), numpy_threads(1):
-        yield
-
-
-@contextmanager
-def torch_threads(n_threads: int) -> Iterator[None]:
-    """Keep torch to that many threads for a while."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(n_threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@contextmanager
-def numpy_threads(n_threads: int) -> Iterator[None]:
-    """Keep NumPy's matrix products to that many threads for a while.
-
-    Theirs spin on after a product, on the cores that other threads are to run on.
-    """
-    with _thread_pools().limit(limits=n_threads, user_api="blas"):
-        yield
-
-
-@cache
-def _thread_pools() -> ThreadpoolController:
-    return ThreadpoolController()  # looking for them takes milliseconds
 
 
 def _settle_in() -> None:

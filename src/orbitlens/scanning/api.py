@@ -5,9 +5,9 @@ Reads one attention layer at a time and nothing but attention. No module is buil
 """
 
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,14 +17,13 @@ from orbitlens.errors import InputError
 from orbitlens.families.architecture import Position, Stack
 from orbitlens.running.info import model_info, reading_cost
 from orbitlens.running.model import load
-from orbitlens.running.workers import torch_threads
+from orbitlens.running.threads import each_layer
 from orbitlens.scanning.layers import scan_layer
 from orbitlens.scanning.notes import scan_flags
 from orbitlens.scanning.on_text import read_on_text
 from orbitlens.scanning.options import ScanOptions
 from orbitlens.scanning.scan_result import LayerScan, Scan
 
-NARROW = 768  # d_model up to which layers are scanned side by side
 Progress = Callable[[int, int | None], None]
 
 
@@ -69,7 +68,9 @@ def scan(
         return scan_layer(layer, options)
 
     layers: list[LayerScan] = []
-    for layer in _each(scan_one, wanted, narrow=_is_narrow(wanted, device)):
+    width = max(stack.d_model for stack, _ in wanted)
+    by_size = partial(each_layer, width=width) if device.type == "cpu" else map
+    for layer in by_size(scan_one, wanted):
         layers.append(layer if readings is None else readings.added_to(layer))
         if progress is not None:
             progress(len(layers), len(wanted))
@@ -85,29 +86,6 @@ def scan(
         cost=cost,
         flags=flags,
     )
-
-
-def _is_narrow(wanted: list[tuple[Stack, int]], device: torch.device) -> bool:
-    return device.type == "cpu" and max(stack.d_model for stack, _ in wanted) <= NARROW
-
-
-def _each(
-    function: Callable[[tuple[Stack, int]], LayerScan],
-    places: list[tuple[Stack, int]],
-    *,
-    narrow: bool,
-) -> Iterator[LayerScan]:
-    """Yield each layer's scan in order: layers side by side if narrow, else one with all cores.
-
-    Products of a narrow head take microseconds. Sharing each out gains nothing on idle cores, and
-    on busy ones it waits for a thread that has no core (measured: ten times slower). Two whole
-    layers at once use two cores well, and are still small beside torch itself.
-    """
-    if not narrow or torch.get_num_threads() == 1:
-        yield from map(function, places)
-        return
-    with torch_threads(1), ThreadPoolExecutor(max_workers=2) as pool:
-        yield from pool.map(function, places)
 
 
 def _bytes_read(checkpoint: Checkpoint, places: list[tuple[Stack, int]]) -> int:

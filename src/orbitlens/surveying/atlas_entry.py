@@ -150,7 +150,7 @@ def _traced(model: Model, options: AtlasOptions) -> tuple[str | None, Any]:
     if model.checkpoint.remote is not None:
         return "it lies on the hub, and would have to be fetched whole", None
     if model.n_parameters > options.largest:
-        return f"more than {options.largest} parameters", None
+        return f"more than {options.largest:,} parameters", None
     try:
         most = n_positions(model.module.config)
         context = options.context if most is None else min(options.context, most)

@@ -10,8 +10,9 @@ import math
 import numpy as np
 import torch
 
+from orbitlens._types import HeadMatrix
 from orbitlens.families.architecture import Position, QKNormScope
-from orbitlens.heads.head import Head, QKNorm
+from orbitlens.heads.head import Head
 from orbitlens.heads.rotary import resolve_rotary
 from orbitlens.theory.eigenpairs import EPS
 from orbitlens.theory.maps import HeadMaps, matrix_root
@@ -32,7 +33,8 @@ def score_spread(head: Head, maps: HeadMaps, *, length: float, n_tokens: int) ->
         return None
     if head.qk_norm is not None and head.qk_norm.scope is not QKNormScope.HEAD:
         return None
-    spread = _query_length(head, length) * _key_difference(head, length) * _stretch(head, n_tokens)
+    ends = _query_length(head, maps, length) * _key_difference(head, maps, length)
+    spread = ends * _stretch(head, n_tokens)
     if head.has_bilinear_scores and head.rotary is None:
         spread = min(spread, 2 * length * (length * _norm(maps) + _size(head.score_shift)))
     if head.softcap is not None:
@@ -66,24 +68,26 @@ def entropy_floor(spread: float, n_tokens: int) -> float:
     return float((np.log(total) + low * min(spread, 700.0) / total).min())
 
 
-def _query_length(head: Head, length: float) -> float:
-    return head.scale * _bounded(head, head.qk_norm, "q", length, with_bias=True)
+def _query_length(head: Head, maps: HeadMaps, length: float) -> float:
+    is_scaled = head.scale > 0 and (
+        head.rotary is None or resolve_rotary(head.rotary, 1).factor == 1
+    )
+    gram = maps.left_left / head.scale**2 if is_scaled else head.w_q.T @ head.w_q
+    return head.scale * _bounded(head, gram, "q", length, with_bias=True)
 
 
-def _key_difference(head: Head, length: float) -> float:
-    return 2 * _bounded(head, head.qk_norm, "k", length, with_bias=head.rotary is not None)
+def _key_difference(head: Head, maps: HeadMaps, length: float) -> float:
+    has_bias = head.rotary is not None
+    return 2 * _bounded(head, maps.right_right, "k", length, with_bias=has_bias)
 
 
-def _bounded(
-    head: Head, norm: QKNorm | None, role: str, length: float, *, with_bias: bool
-) -> float:
-    """Return a bound on the length of a query or key (without its scale)."""
-    weight, bias = getattr(head, f"w_{role}"), getattr(head, f"b_{role}")
-    root = head.d_head**0.5
+def _bounded(head: Head, gram: HeadMatrix, role: str, length: float, *, with_bias: bool) -> float:
+    """Return a bound on the length of a query or key (without its scale), by its map's Gram."""
+    norm, bias, root = head.qk_norm, getattr(head, f"b_{role}"), head.d_head**0.5
     if norm is not None:
         gain, shift = getattr(norm, f"{role}_gain"), getattr(norm, f"{role}_shift")
         return root * gain.abs().max().item() + (_size(shift) if with_bias else 0.0)
-    bound = length * _largest_singular(weight)
+    bound = length * _largest_singular(gram, max(head.w_q.shape))
     bound += _size(bias) if with_bias else 0.0
     return bound if head.clip is None else min(bound, head.clip * root)
 
@@ -94,10 +98,9 @@ def _stretch(head: Head, n_tokens: int) -> float:
     return max(1.0, resolve_rotary(head.rotary, n_tokens).factor ** 2)
 
 
-def _largest_singular(weight: torch.Tensor) -> float:
-    """Return |weight|_2, rounded up by what a Gram matrix may have lost of its square."""
-    gram = weight.T @ weight
-    lost = 10 * max(weight.shape) * EPS * gram.trace().item()
+def _largest_singular(gram: HeadMatrix, n_terms: int) -> float:
+    """Return |w|_2 from w^T w, rounded up by what sums of so many terms may have lost."""
+    lost = 10 * n_terms * EPS * gram.trace().item()
     return math.sqrt(max(symmetric_eigenvalues(gram)[-1].item(), 0.0) + lost)
 
 

@@ -20,7 +20,7 @@ from orbitlens.running.batches import Limits, batches_of, limits_for
 from orbitlens.running.info import Cost, model_info, peak_rss_bytes
 from orbitlens.running.inputs import Batch, Inputs, inputs_of
 from orbitlens.running.model import Model, load
-from orbitlens.running.workers import threads_for
+from orbitlens.running.threads import threads_for
 from orbitlens.tracing.collector import Collector, Progress
 from orbitlens.tracing.forecast import Forecast, weights_only_forecast
 from orbitlens.tracing.mechanism_result import Mechanisms

@@ -14,7 +14,8 @@ from itertools import cycle, islice
 import numpy as np
 
 from orbitlens.errors import InputError
-from orbitlens.running.workers import local_workers, numpy_threads, torch_threads
+from orbitlens.running.threads import one_thread
+from orbitlens.running.workers import local_workers
 from orbitlens.verifying.episodes import Printed, Trial, printed_certificates, run_trials
 from orbitlens.verifying.ledger import Ledger, Tally
 from orbitlens.verifying.recipes import N_NUMBERS, draw_recipe
@@ -67,7 +68,7 @@ def _tally_chunk(number: int, n_systems: int, *, seed: int, printed: Printed) ->
     tally = Tally(seed)
     random = np.random.default_rng([seed, number])
     batch, together = 0, max(TOGETHER[0], min(TOGETHER[1], n_systems * TOGETHER[1] // CHUNK))
-    with torch_threads(1), numpy_threads(1):
+    with one_thread():
         while tally.n_systems < n_systems:
             n_rounds = DEEP if batch % 8 == 7 else ROUNDS
             left = n_systems - tally.n_systems

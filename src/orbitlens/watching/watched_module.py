@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from orbitlens.checkpoint.live import LiveSource, WeightView, checkpoint_of_module, unwrapped
+from orbitlens.checkpoint.live import LiveSource, checkpoint_of_module, unwrapped
 from orbitlens.errors import InputError
 from orbitlens.families.architecture import Stack
 from orbitlens.heads.layers import AttentionLayer, load_layer
@@ -78,8 +78,7 @@ class WatchedModule:
         _refuse_flat_shards(wrapped.module)
         core = readable(wrapped.module)
         is_sharded = any(hasattr(p, "full_tensor") for p in core.parameters())
-        view = _gathering(wrapped.view) if is_sharded else wrapped.view
-        checkpoint = checkpoint_of_module(core, view=view, in_place=True)
+        checkpoint = checkpoint_of_module(core, view=wrapped.view, in_place=True)
         return cls(Model(checkpoint, module=core), is_sharded=is_sharded)
 
     def _check(self) -> None:
@@ -232,14 +231,3 @@ def agreed(said: bool) -> bool:
     told = [said]
     distributed.broadcast_object_list(told, src=0)
     return told[0]
-
-
-def _gathering(view: WeightView | None) -> WeightView:
-    """Return a view through which sharded tensors are read whole; all processes must read."""
-    inner = view or WeightView()
-
-    def value(name: str, stored: Tensor) -> Tensor:
-        gather = getattr(stored, "full_tensor", None)  # of a DTensor
-        return inner.value(name, stored if gather is None else gather())
-
-    return WeightView(plain_name=inner.plain_name, value=value)

@@ -12,7 +12,7 @@ import numpy as np
 
 from orbitlens.flows._fast.arrays import system_arrays
 from orbitlens.flows._fast.dop853 import follow
-from orbitlens.flows._fast.threads import RowMixing
+from orbitlens.flows._fast.row_mixing import RowMixing
 from orbitlens.flows.steps import Segment, StepLimits, Stop, Vector
 from orbitlens.flows.system import System
 

@@ -3,11 +3,7 @@
 Enters: queries, keys and values of all heads. Leaves: sum_j p_ij v_j, as `mixing.py` computes it.
 """
 
-import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import pairwise
 
 import torch
@@ -20,8 +16,7 @@ from orbitlens.flows._fast.powers import LANES, power_tables
 from orbitlens.flows._fast.rows import LANES as ROW_LANES
 from orbitlens.flows._fast.rows import mix_heads
 from orbitlens.flows.system import Mask, System
-
-WORTH_A_THREAD = 50_000  # pairs of tokens
+from orbitlens.running.threads import do_parts, n_parts
 
 Headed = Float[Tensor, "heads tokens d_head"]
 
@@ -68,21 +63,9 @@ class RowMixing:
 
     def _parts(self, n_rows: int) -> list[tuple[int, int]]:
         """Cut the rows of all heads into parts for the threads; causal rows differ in length."""
-        worth = n_rows * self.n_tokens // WORTH_A_THREAD
-        wanted = self.n_threads * (4 if self.causal else 1)
-        count = min(worth, wanted) if self.n_threads > 1 and worth > 1 else 1
+        count = n_parts(n_rows * self.n_tokens, self.n_threads, uneven=self.causal)
         cuts = [n_rows * part // count // LANES * LANES for part in range(count)]
         return list(pairwise([*cuts, n_rows]))
-
-
-def do_parts(run: Callable[[int, int], None], parts: list[tuple[int, int]], n_threads: int) -> None:
-    """Do `run(begin, end)` for all parts in threads, this one a worker as well."""
-    waiting = iter(parts)
-    n_others = min(n_threads, len(parts)) - 1
-    others = [_threads(n_threads).submit(_work, run, waiting) for _ in range(n_others)]
-    _work(run, waiting)
-    for other in others:
-        other.result()
 
 
 def _columns(x: Headed, in_lanes: bool) -> Float[Tensor, "heads width columns"]:
@@ -91,17 +74,3 @@ def _columns(x: Headed, in_lanes: bool) -> Float[Tensor, "heads width columns"]:
     more = -x.shape[-2] % LANES if in_lanes else 0
     extra = wider - x.shape[-1]
     return F.pad(x.mT, (0, more, 0, extra)) if extra or more else x.mT.contiguous()
-
-
-def _work(run: Callable[[int, int], None], waiting: Iterator[tuple[int, int]]) -> None:
-    for begin, end in waiting:  # a list's next item is taken by one thread only
-        run(begin, end)
-
-
-@cache
-def _threads(n_threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(n_threads, thread_name_prefix="orbitlens-mixing")
-
-
-if hasattr(os, "register_at_fork"):  # threads do not survive a fork; not every system has it
-    os.register_at_fork(after_in_child=_threads.cache_clear)
