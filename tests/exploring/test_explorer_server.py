@@ -217,7 +217,10 @@ def test_a_page_that_leaves_stops_its_question_and_the_next_is_answered(serving,
         page = send(serving, "GET", page_path(serving))  # a slow model does not block the page
         assert page[0] == 200 and serving.worker.current is not None
     assert ask(serving, "model", text="To be, or not")[-1]["result"]["tokens"]
-    assert seen == ["began"]  # it did not end
+    end = time.monotonic() + 15  # of 20 that it would take
+    while serving.worker.current is not None and time.monotonic() < end:
+        time.sleep(0.01)
+    assert serving.worker.current is None and "ended" not in seen
 
 
 def test_two_people_are_both_answered(serving):
@@ -276,6 +279,28 @@ def test_questions_that_were_given_up_take_no_place_in_line():
     go_on.set()
     assert [last.events.get(timeout=30) for _ in range(2)][-1].answer == 7
     worker.close()
+
+
+def test_a_long_question_makes_way_for_a_quick_one_and_is_answered_too():
+    def long(told):
+        for k in range(60):
+            told(k, 60)
+            time.sleep(0.01)
+        return ended.append("long")
+
+    def short(told):
+        return ended.append("short")
+
+    worker, ended = Worker(), []
+    slow, quick = Job(work=long, what="", quick=False), Job(work=short, what="")
+    assert worker.ask(slow)
+    while worker.current is None:
+        time.sleep(0.001)
+    assert worker.ask(quick)
+    while not slow.events.get(timeout=30).last:
+        pass
+    worker.close()
+    assert ended == ["short", "long"]
 
 
 def test_who_waits_for_another_is_told(serving, monkeypatch):
