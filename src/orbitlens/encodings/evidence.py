@@ -3,8 +3,8 @@
 Enters: queries and keys of every layer. Leaves: a `LayerPositions` each. Answers are a pairing, or
 none; evidence is in nats against none (`theory/plane_evidence.py`). Layers of one stack are mostly
 rotated alike, and that is all that one layer's answer says of another's. Their profile of energy is
-lent to a layer only by two that are sure, or by one that is beyond doubt; its absence speaks against
-a rotation.
+lent to a layer only by two that are sure, or by one that is beyond doubt; that it is absent speaks
+against a rotation.
 """
 
 import math
