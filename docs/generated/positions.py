@@ -7,6 +7,8 @@ from typing import Any
 
 from generated.tables import table
 
+from orbitlens.encodings.words import ranges
+
 DOCS = Path(__file__).resolve().parents[1]
 STORED, FAULTS = DOCS / "positions-forensics.json", DOCS / "positions-faults.json"
 COST, BASE = DOCS / "positions-cost.json", DOCS / "positions-base.json"
@@ -108,7 +110,7 @@ def faults() -> str:
 def _verdict(row: dict[str, Any]) -> str:
     wrong = row["disagreeing"]
     if wrong:
-        return f"{'layer' if len(wrong) == 1 else 'layers'} {', '.join(map(str, wrong))} disagree"
+        return f"{'layer' if len(wrong) == 1 else 'layers'} {ranges(wrong)} disagree"
     if row["base"] is not None:
         return f"layers agree; a base of {row['base']:g} fits better"
     return "agrees"

@@ -3,7 +3,8 @@
 Enters: queries and keys of every layer. Leaves: a `LayerPositions` each. Answers are a pairing, or
 none; evidence is in nats against none (`theory/plane_evidence.py`). Layers of one stack are mostly
 rotated alike, and that is all that one layer's answer says of another's. Their profile of energy is
-lent to a layer only by two that are sure, or by one that is beyond doubt.
+lent to a layer only by two that are sure, or by one that is beyond doubt; that it is absent speaks
+against a rotation.
 """
 
 import math
@@ -30,7 +31,7 @@ DEVIANT = 0.15  # of layers, rotated otherwise than the rest of their stack
 PLAIN = 1.0  # nats for no rotation: silence is worth little, so that balance is asked for too,
 BALANCED = 0.35  # the correlation of q^T q and k^T k: training is visible, and no plane breaks it,
 BALANCED_TOGETHER = 0.3  # or the mean over layers, none of which is
-BALANCED_LIKE_OTHERS = 0.15  # less balanced than this,
+BALANCED_LIKE_OTHERS = 0.15  # less balanced than this
 ALIKE = 0.95  # of rotated layers, whose energy has the profile that others of their stack have
 COMMON_UNLIKE_OTHERS = 0.12  # of balanced products: enough training for their profile to show
 PLAIN_UNLIKE_OTHERS = 2.0  # nats for no rotation, where others are rotated
