@@ -187,12 +187,3 @@ def test_where_lapack_gives_up_another_basis_is_tried(monkeypatch):
     monkeypatch.setattr(torch.linalg, "eigvals", lambda m: stubborn(asked.clear() or m))
     with pytest.raises(CheckpointError, match="LAPACK does not converge"):
         eigenvalues(m)
-
-
-def test_an_estimate_in_the_matrix_s_own_memory_is_the_same():
-    matrix = torch.randn(96, 96, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    kept = matrix.clone()
-    plain = summarise_symmetric(matrix, dense_limit=8)
-    assert torch.equal(matrix, kept)
-    assert summarise_symmetric(matrix, dense_limit=8, overwrite=True) == plain
-    assert not torch.equal(matrix, kept)

@@ -19,7 +19,7 @@ from orbitlens.order.options import AuditOptions
 from orbitlens.reporting.compact import brief_audit, brief_control, brief_scan, brief_trace
 from orbitlens.reporting.cuts import cut_report
 from orbitlens.reporting.data import FlowFrames, ModelReport, ReportSettings, rounded
-from orbitlens.reporting.flows import WIDEST_FLOW, chosen_heads, flow_frames
+from orbitlens.reporting.flows import FLOW_TOKENS, WIDEST_FLOW, chosen_heads, flow_frames
 from orbitlens.reporting.material import Material, ReportInputs, material_of
 from orbitlens.reporting.measured import Measured, Parts, Step
 from orbitlens.reporting.options import ReportOptions
@@ -27,7 +27,7 @@ from orbitlens.reporting.reach import reach_report
 from orbitlens.reporting.report import Report
 from orbitlens.reporting.spectra import spectra_of, weights_of
 from orbitlens.running.model import Model, load
-from orbitlens.running.threads import threads_for
+from orbitlens.running.threads import threads_for, threads_for_pairs
 from orbitlens.scanning.api import scan
 from orbitlens.scanning.options import ScanOptions
 from orbitlens.scanning.scan_result import Scan
@@ -188,7 +188,8 @@ def _flows(
     flows = []
     for layer, head in chosen_heads(model, scanned, options.flows):
         try:
-            flows.append(flow_frames(model, (layer.stack, layer.layer, head.head), options))
+            with threads_for_pairs(FLOW_TOKENS**2):  # what is said of a flow is small work, too
+                flows.append(flow_frames(model, (layer.stack, layer.layer, head.head), options))
         except InputError as error:  # one kind of head: the others would fail in the same way
             parts.missing["flows"] = str(error)
             break

@@ -43,10 +43,10 @@ def summarise_symmetric(
 ) -> SymmetricSummary:
     """Summarise the spectrum of (B + B^T) / 2; `dense_limit` None computes it whole at any size.
 
-    With `overwrite` the matrix may be left with other numbers, which saves a copy of it.
+    With `overwrite` the matrix may be left symmetrised, which saves a copy of it.
     """
     if dense_limit is not None and matrix.shape[0] > dense_limit:
-        return _estimate(matrix, overwrite=overwrite)
+        return _estimate(matrix)
     trace = matrix.trace().item()
     values = symmetric_eigenvalues(_symmetrise(matrix if overwrite else matrix.clone()))
     return SymmetricSummary(
@@ -106,12 +106,11 @@ def _power_of_two(matrix: Tensor) -> float | None:
     return 2.0 ** max(-1000, min(1000, -math.frexp(size)[1]))
 
 
-def _estimate(matrix: Tensor, *, overwrite: bool = False) -> SymmetricSummary:
+def _estimate(matrix: Tensor) -> SymmetricSummary:
     """Run Lanczos from several random starts; each gives one estimate of the nuclear norm."""
     d = matrix.shape[0]
     trace = matrix.trace().item()
-    # Single precision is far more precise than the estimate itself.
-    single = _halved(matrix) if overwrite else matrix.to(torch.float32, copy=True)
+    single = matrix.to(torch.float32, copy=True)  # far more precise than the estimate itself
     nodes, weights = _lanczos(_symmetrise(single))
     norms = d * (weights * nodes.abs()).sum(dim=-1)
     mean = norms.mean().item()
@@ -124,17 +123,6 @@ def _estimate(matrix: Tensor, *, overwrite: bool = False) -> SymmetricSummary:
         dimension=d,
         relative_error=error / mean if mean > 0 else 0.0,
     )
-
-
-def _halved(matrix: Float[Tensor, "d d"]) -> Float[Tensor, "d d"]:
-    """Return a float64 matrix in float32, in the first half of its own memory.
-
-    From the first row on: a row's new place ends before the next row begins to be read.
-    """
-    halves = matrix.view(torch.float32).view(-1, matrix.shape[0])
-    for row in range(matrix.shape[0]):
-        halves[row] = matrix[row].float()
-    return halves[: matrix.shape[0]]
 
 
 def _symmetrise(matrix: Float[Tensor, "d_model d_model"]) -> Float[Tensor, "d_model d_model"]:
