@@ -156,6 +156,14 @@ def test_the_bound_on_scores_is_that_of_singular_values_from_above(seed):
     assert exact <= bound <= exact * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("scale", [1e-300, 1e-5, 0.3, 1e5])
+def test_the_bound_on_scores_follows_any_scale(scale):
+    head = random_head(7, 3, 0, sizes=(0.2, 0.2, 1.0, 1.0), norm=NormKind.RMS)
+    plain, other = (dataclasses.replace(head, scale=size) for size in (1.0, scale))
+    bound = head_spread(other, HeadMaps.of(other))
+    assert bound == pytest.approx(scale * head_spread(plain, HeadMaps.of(plain)), abs=1e-200)
+
+
 def entropies(head, u):
     p = torch.softmax(u @ dense_score(head) @ u.T, dim=-1)
     return -(p * p.clamp(min=1e-300).log()).sum(dim=-1)

@@ -29,7 +29,7 @@ from orbitlens.heads.head import Head
 from orbitlens.heads.layers import AttentionLayer
 from orbitlens.heads.rotary import resolve_rotary
 from orbitlens.running.model import Model
-from orbitlens.running.workers import numpy_threads, torch_threads
+from orbitlens.running.threads import numpy_threads, torch_threads
 
 MOST_BYTES = 1_200_000  # of weights in a page, before base64
 ONE_LAYER = 8_000_000  # up to which a page holds one layer at least

@@ -20,6 +20,7 @@ from orbitlens.theory.spectrum import symmetric_eigenvalues
 
 UNBOUNDED = {Position.T5_BIAS, Position.DISENTANGLED}  # a head does not know these biases
 SAFE = 1 + 1e-12  # norms are rounded
+USUAL_SCALES = (1e-4, 1e4)  # of scores
 
 
 def score_spread(head: Head, maps: HeadMaps, *, length: float, n_tokens: int) -> float | None:
@@ -69,7 +70,10 @@ def entropy_floor(spread: float, n_tokens: int) -> float:
 
 
 def _query_length(head: Head, maps: HeadMaps, length: float) -> float:
-    is_scaled = head.scale > 0 and (
+    # The Gram matrix that is there already holds the square of the scale, and of a rotary factor;
+    # an extreme scale has pushed it out of the range of numbers, where no bound follows from it.
+    low, high = USUAL_SCALES
+    is_scaled = low < head.scale < high and (
         head.rotary is None or resolve_rotary(head.rotary, 1).factor == 1
     )
     gram = maps.left_left / head.scale**2 if is_scaled else head.w_q.T @ head.w_q
