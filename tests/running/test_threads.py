@@ -12,6 +12,7 @@ from orbitlens.flows.integrate import integrate_flow
 from orbitlens.flows.mixing import Mixing
 from orbitlens.running import threads
 from orbitlens.running.threads import NARROW_LAYER, SMALL_MODEL, SMALL_PART
+from orbitlens.tracing import api as tracing
 from slow_flow import random_system
 
 
@@ -27,6 +28,27 @@ def test_a_small_model_runs_on_one_thread_and_a_large_one_on_all():
         assert torch.get_num_threads() == 1
     with threads.threads_for(SMALL_MODEL):
         assert torch.get_num_threads() == 2
+
+
+def test_tokens_of_narrow_layers_are_worked_on_by_one_thread_and_of_wide_ones_by_all():
+    with threads.threads_for_layers(NARROW_LAYER):
+        assert torch.get_num_threads() == 1
+    with threads.threads_for_layers(NARROW_LAYER + 1):
+        assert torch.get_num_threads() == 2
+
+
+def test_a_trace_of_a_large_narrow_model_sums_up_on_one_thread(monkeypatch):
+    seen = []
+    whole = tracing.assembled
+
+    def assembled(*args):
+        seen.append(torch.get_num_threads())
+        return whole(*args)
+
+    monkeypatch.setattr(threads, "SMALL_MODEL", 0)
+    monkeypatch.setattr(tracing, "assembled", assembled)
+    orbitlens.trace("orbit-nano-none", options=orbitlens.TraceOptions(max_tokens=256))
+    assert seen == [1]
 
 
 def test_a_flow_of_few_pairs_runs_on_one_thread_and_one_of_many_on_all():

@@ -19,6 +19,7 @@ from orbitlens.exploring.sentence import Prompt
 from orbitlens.results.html import frame
 from orbitlens.running.info import model_info
 from orbitlens.running.model import Model, load
+from orbitlens.running.threads import threads_for
 
 HEIGHT = 820  # of the frame in a notebook, in pixels
 SENTENCE = "To be, or not to be, that is the question"
@@ -85,16 +86,17 @@ def explore_data(
     explored = explored_of(model)
     if not live:  # a file that is passed on says a model's name, and not where it lay
         explored = replace(explored, source=explored.model.name)
-    start = _start(explored, text or SENTENCE, shown)
-    rooms = rooms_or_why(explored, start)
-    return ExplorerData(
-        facts=model_facts(explored),
-        flow=first_flows(explored.model, Prompt(**start)),
-        text=text or start.get("text", SENTENCE),
-        opens="" if shown is None else shown.state,
-        rooms=rooms,
-        answers={} if live else frozen_rooms(explored, rooms, told, shown=shown),
-    )
+    with threads_for(explored.model.n_parameters):
+        start = _start(explored, text or SENTENCE, shown)
+        rooms = rooms_or_why(explored, start)
+        return ExplorerData(
+            facts=model_facts(explored),
+            flow=first_flows(explored.model, Prompt(**start)),
+            text=text or start.get("text", SENTENCE),
+            opens="" if shown is None else shown.state,
+            rooms=rooms,
+            answers={} if live else frozen_rooms(explored, rooms, told, shown=shown),
+        )
 
 
 def _start(explored: Explored, text: str, shown: PageQuestion | None) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from orbitlens.heads.head import Head
 from orbitlens.heads.layers import AttentionLayer
 from orbitlens.heads.rotary import resolve_rotary
 from orbitlens.running.model import Model
-from orbitlens.running.threads import numpy_threads, torch_threads
+from orbitlens.running.threads import one_thread
 
 MOST_BYTES = 1_200_000  # of weights in a page, before base64
 ONE_LAYER = 8_000_000  # up to which a page holds one layer at least
@@ -250,7 +250,7 @@ def _certificates(
 ) -> dict[str, tuple[tuple[HeadCertificate, ...], ...]]:
     """Return what theorems say of each head's flow from these tokens, in each geometry."""
     shown = (Geometry.SPHERE, Geometry.FREE) if normed else (Geometry.FREE,)
-    with torch_threads(1), numpy_threads(1):  # many small matrices: more would wait for each other
+    with one_thread():  # many small matrices: more would wait for each other
         return {
             geometry.value: tuple(_of_head(head, before, geometry) for head in heads)
             for geometry in shown

@@ -10,14 +10,14 @@ on all threads, which is as many as torch was given.
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import TypeVar
 
 from threadpoolctl import ThreadpoolController
 
 SMALL_MODEL = 5_000_000  # parameters up to which a model runs on one thread
-NARROW_LAYER = 768  # width up to which a layer is read on one thread
+NARROW_LAYER = 768  # width up to which one thread reads a layer, or works on its tokens
 SMALL_PART = 50_000  # pairs of tokens up to which compiled attention runs on one thread
 MOST_LAYERS = 2  # side by side: their memory is still small beside torch itself
 
@@ -28,10 +28,14 @@ Made = TypeVar("Made")
 @contextmanager
 def threads_for(n_parameters: int) -> Iterator[None]:
     """Run a small model on one thread, a large one on all."""
-    if n_parameters >= SMALL_MODEL:
+    with one_thread() if n_parameters < SMALL_MODEL else nullcontext():
         yield
-        return
-    with one_thread():
+
+
+@contextmanager
+def threads_for_layers(width: int) -> Iterator[None]:
+    """Work on what narrow layers did to tokens on one thread, on wide ones on all."""
+    with one_thread() if width <= NARROW_LAYER else nullcontext():
         yield
 
 

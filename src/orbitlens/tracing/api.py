@@ -20,7 +20,7 @@ from orbitlens.running.batches import Limits, batches_of, limits_for
 from orbitlens.running.info import Cost, model_info, peak_rss_bytes
 from orbitlens.running.inputs import Batch, Inputs, inputs_of
 from orbitlens.running.model import Model, load
-from orbitlens.running.threads import threads_for
+from orbitlens.running.threads import threads_for, threads_for_layers
 from orbitlens.tracing.collector import Collector, Progress
 from orbitlens.tracing.forecast import Forecast, weights_only_forecast
 from orbitlens.tracing.mechanism_result import Mechanisms
@@ -104,7 +104,8 @@ class _Passes:
         fit = None if self.fit is None else self.batches(self.fit)
         collector = Collector(model, n_kept=self.options.n_kept)
         collector.run(fit, self.batches(), progress)
-        with model.evaluating():
+        width = max(stack.d_model for stack in model.architecture.stacks)
+        with threads_for_layers(width), model.evaluating():
             return collector, assembled(collector, self.options, progress)
 
     def mechanisms(self, model: Model, twin: Model, progress: Progress | None) -> Mechanisms:
