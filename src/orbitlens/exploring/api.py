@@ -19,7 +19,7 @@ from orbitlens.exploring.sentence import Prompt
 from orbitlens.results.html import frame
 from orbitlens.running.info import model_info
 from orbitlens.running.model import Model, load
-from orbitlens.running.threads import threads_for
+from orbitlens.running.threads import threads_for_layers
 
 HEIGHT = 820  # of the frame in a notebook, in pixels
 SENTENCE = "To be, or not to be, that is the question"
@@ -86,7 +86,8 @@ def explore_data(
     explored = explored_of(model)
     if not live:  # a file that is passed on says a model's name, and not where it lay
         explored = replace(explored, source=explored.model.name)
-    with threads_for(explored.model.n_parameters):
+    width = max(stack.d_model for stack in explored.model.architecture.stacks)
+    with threads_for_layers(width):
         start = _start(explored, text or SENTENCE, shown)
         rooms = rooms_or_why(explored, start)
         return ExplorerData(
