@@ -1,7 +1,7 @@
 """Many small systems in one call of compiled code, each with its own steps and its own end.
 
 Enters: systems of one shape, stacked. Leaves: what `dop853.follow` says of each, in arrays: the
-same loop runs on the same numbers, so that they are equal bit for bit.
+same loop runs on the same numbers, so that they are equal to rounding.
 """
 
 from collections.abc import Sequence
