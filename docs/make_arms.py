@@ -34,7 +34,7 @@ DOCS = Path(__file__).resolve().parent
 KEPT, PLANS = DOCS / "experiments/arms", DOCS.parent / "experiments"
 PICTURE = DOCS / "img/gathering.png"
 SYMBOLS = ("circle", "square", "diamond")
-ORDER = ("arms-text", "arms-rotary", "arms-pre", "arms-images", "arms-deep")
+ORDER = ("arms-text", "arms-rotary", "arms-narrow", "arms-images", "arms-pre", "arms-deep")
 
 
 def planned(names: list[str], text: str) -> Iterator[tuple[str, SweepCell, int]]:
