@@ -2,60 +2,122 @@
 
     python docs/make_arms.py --text TEXT                 # all plans, in the order below
     python docs/make_arms.py arms-text --text TEXT       # one of them
+    python docs/make_arms.py --arms plain,averaging --text TEXT      # these arms first
     python docs/make_arms.py --limit 3 --text TEXT       # three runs, and stop
+    python docs/make_arms.py --noise --text TEXT --images IMAGES     # controls: nothing to learn
+    python docs/make_arms.py --again arms-text plain 0 --text TEXT   # a stored run, trained anew
     python docs/make_arms.py --draw                      # the picture of docs/studies-arms.md
+    python docs/make_arms.py --collect                   # what the study of the paper judges
 
-Plans are experiments/arms-*.toml. One run at a time, all arms of a seed before the next seed; a
-run that is stored is not repeated, and one that was interrupted goes on from its last state, which
-lies in --folder. A run is a few kB: held-out loss, cosines of directions, effective ranks and signs
-of the forward maps, every tenth of its steps.
+Plans are experiments/arms-*.toml; those on MNIST want --images as well. One run at a time, all arms
+of a seed before the next seed; a run that is stored is not repeated, and one that was interrupted
+goes on from its last state, which lies in --folder. A run is a few kB: held-out loss, cosines of
+directions, effective ranks and signs of the forward maps, every tenth of its steps.
 """
 
 import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from generated.arms import within
+from generated.arms import Kept, Pairs, by_plan, collected, within
 from make_studies import shorter
 
 from orbitlens.draw.figure import PALETTE, Figure, Panel, Points
 from orbitlens.draw.figure_png import png_of
 from orbitlens.errors import TrainingError
 from orbitlens.lab.run import RunConfig, RunResult, run_hash
-from orbitlens.lab.sweep_file import SweepCell, read_sweep
+from orbitlens.lab.sweep_file import read_sweep
 from orbitlens.lab.training import train
 from orbitlens.running.loading import quiet_transformers
+from orbitlens_papers.bench import Bench, Scale, Settings
+from orbitlens_papers.token_dynamics.arms import COMPARED, STORED
+from orbitlens_papers.token_dynamics.training import noise_file
 
 DOCS = Path(__file__).resolve().parent
 KEPT, PLANS = DOCS / "experiments/arms", DOCS.parent / "experiments"
 PICTURE = DOCS / "img/gathering.png"
+COLLECTED = DOCS.parent / "papers/src/orbitlens_papers/token_dynamics" / STORED
+DRAWN = {
+    "text": Kept(words="", extremes=False, task="text"),
+    "images": Kept(words="", extremes=False, task="images"),
+}
 SYMBOLS = ("circle", "square", "diamond")
-ORDER = ("arms-text", "arms-rotary", "arms-narrow", "arms-images", "arms-pre", "arms-deep")
+WITHOUT_DATA, ON_IMAGES = ("arms-images",), ("arms-mnist",)
+NOISE_STEPS, NOISE_SEEDS = 1000, 3  # more steps could teach nothing
+ORDER = (
+    "arms-text",
+    "arms-rotary",
+    "arms-narrow",
+    "arms-images",
+    "arms-mnist",
+    "arms-pre",
+    "arms-deep",
+)
 
 
-def planned(names: list[str], text: str) -> Iterator[tuple[str, SweepCell, int]]:
-    """Yield every run that is wanted: the plan, the arm and the seed."""
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """One run that is wanted."""
+
+    plan: str
+    arm: str
+    config: RunConfig
+    noise: bool = False  # a control: nothing to learn
+
+    @property
+    def file(self) -> Path:
+        """Where it is kept once it is finished."""
+        start = "noise-" if self.noise else ""
+        return KEPT / f"{start}{self.plan}-{self.arm}-{self.config.seed}.json"
+
+
+def planned(names: Sequence[str], given: argparse.Namespace) -> Iterator[Planned]:
+    """Yield every run that is wanted and whose data was given."""
     for name in names:
-        file = PLANS / f"{name}.toml"
-        is_text = 'task = "text"' in file.read_text(encoding="utf-8")
-        sweep = read_sweep(file, {"file": text} if is_text else {})
+        file = data_file(name, given)
+        if file is None and name not in WITHOUT_DATA:
+            print(f"{name}: left out; it wants --{'images' if name in ON_IMAGES else 'text'}")
+            continue
+        sweep = read_sweep(PLANS / f"{name}.toml", {} if file is None else {"file": file})
         for seed in sweep.seeds:
             for cell in sweep.cells:
-                yield name, cell, seed
+                yield Planned(plan=name, arm=cell.label, config=cell.config(seed))
 
 
-def stored_file(plan: str, arm: str, seed: int) -> Path:
-    """Return where a finished run is kept."""
-    return KEPT / f"{plan}-{arm}-{seed}.json"
+def data_file(plan: str, given: argparse.Namespace) -> str | None:
+    """Return what a plan trains on; None where nothing is needed, or nothing was given."""
+    if plan in WITHOUT_DATA:
+        return None
+    file: str | None = given.images if plan in ON_IMAGES else given.text
+    return file
 
 
-def as_stored(plan: str, arm: str, config: RunConfig, result: RunResult | str) -> dict[str, Any]:
+def controls(given: argparse.Namespace) -> Iterator[Planned]:
+    """Yield the controls: what the study compares, where there is nothing to learn."""
+    for plan, arms in COMPARED.items():
+        given_file = data_file(plan, given)
+        if given_file is None:
+            continue
+        task = "digits" if plan in ON_IMAGES else "text"
+        bench = Bench(Settings(text=given.text, scale=Scale.FULL), given.folder / "noise")
+        sweep = read_sweep(PLANS / f"{plan}.toml", {"file": str(noise_file(bench, task))})
+        for seed in sweep.seeds[:NOISE_SEEDS]:
+            for cell in sweep.cells:
+                if cell.label in arms:
+                    config = replace(cell.config(seed), steps=NOISE_STEPS)
+                    yield Planned(plan=plan, arm=cell.label, config=config, noise=True)
+
+
+def as_stored(one: Planned, result: RunResult | str) -> dict[str, Any]:
     """Return what is kept of a run: no path of any machine."""
-    kept: dict[str, Any] = {"plan": plan, "arm": arm, "seed": config.seed, "run": run_hash(config)}
+    config = one.config
+    kept: dict[str, Any] = {"plan": one.plan, "arm": one.arm, "seed": config.seed}
+    kept |= {"run": run_hash(config)} | ({"noise": True} if one.noise else {})
     kept["date"] = time.strftime("%Y-%m-%d", time.gmtime())
     if isinstance(result, str):
         return kept | {"failed": result}
@@ -64,39 +126,65 @@ def as_stored(plan: str, arm: str, config: RunConfig, result: RunResult | str) -
     return kept | shorter(numbers)  # type: ignore[operator]
 
 
-def run(plan: str, cell: SweepCell, seed: int, folder: Path) -> None:
-    """Train one run and keep it; one whose loss is not finite is kept as failed."""
-    config, file = cell.config(seed), stored_file(plan, cell.label, seed)
+def run(one: Planned, folder: Path) -> dict[str, Any]:
+    """Train one run and return what is kept; one whose loss is not finite is kept as failed."""
     try:
         with quiet_transformers():
-            result: RunResult | str = train(config, folder)
+            result: RunResult | str = train(one.config, folder)
     except TrainingError as error:
         result = str(error).partition(": ")[2]
-    KEPT.mkdir(exist_ok=True, parents=True)
-    text = json.dumps(as_stored(plan, cell.label, config, result), ensure_ascii=False)
-    file.write_text(text + "\n", encoding="utf-8")
     shown = f"failed: {result}" if isinstance(result, str) else f"loss {result.loss:.4f}"
-    print(f"{time.strftime('%H:%M:%S')} {plan} {cell.label} {seed}: {shown}", flush=True)
+    print(f"{time.strftime('%H:%M:%S')} {one.file.stem}: {shown}", flush=True)
+    return as_stored(one, result)
+
+
+def keep(one: Planned, folder: Path) -> None:
+    """Train one run and store it."""
+    KEPT.mkdir(exist_ok=True, parents=True)
+    text = json.dumps(run(one, folder), ensure_ascii=False)
+    one.file.write_text(text + "\n", encoding="utf-8")
+
+
+def again(words: Sequence[str], given: argparse.Namespace) -> None:
+    """Train a stored run anew and print both losses."""
+    plan, arm, seed = words[0], words[1], int(words[2])
+    chosen = [p for p in planned([plan], given) if (p.arm, p.config.seed) == (arm, seed)]
+    if not chosen:
+        raise SystemExit(f"{' '.join(words)}: there is no such run; expected PLAN ARM SEED.")
+    old = json.loads(chosen[0].file.read_text(encoding="utf-8"))
+    new = run(chosen[0], given.folder / "again")
+    same = "the same run" if new["run"] == old["run"] else "another run: other data or settings"
+    print(f"{same}; loss {old['loss']:.6f} as stored, {new['loss']:.6f} again")
+
+
+def collect() -> None:
+    """Write the losses that the study of the paper judges, from all stored runs."""
+    COLLECTED.write_text(json.dumps(collected(), indent=1) + "\n", encoding="utf-8")
 
 
 def gathering_figure() -> Figure:
     """Return held-out loss against C behind the last layer, both about their group's means."""
     panels = [
         Panel(
-            layers=[_group(k, *group) for k, group in enumerate(within("cosine", definite=chosen))],
-            title="all settings" if chosen else "without held signs",
+            layers=[
+                _group(k, *group) for k, group in enumerate(by_plan(within("cosine", kept=kept)))
+            ],
+            title=title,
             x_label="C behind the last layer",
-            y_label="held-out loss",
+            y_label="held-out loss, nats",
         )
-        for chosen in (True, False)
+        for title, kept in DRAWN.items()
     ]
     title = "Settings of the lab: cosine of directions and held-out loss"
-    caption = "A mark is a setting; both numbers less the mean of its group."
-    return Figure(name="gathering", title=title, caption=caption, panels=panels)
+    caption = (
+        "A mark is a setting; both numbers less the mean of its group. "
+        "Collapsed settings and averaging are left out, as in the rows of the table."
+    )
+    return Figure(name="gathering", title=title, caption=caption, panels=panels, height=5.2)
 
 
-def _group(number: int, name: str, pairs: list[tuple[float, float]]) -> Points:
-    x, y = zip(*pairs, strict=True)
+def _group(number: int, name: str, groups: Sequence[Pairs]) -> Points:
+    x, y = zip(*(pair for pairs in groups for pair in pairs), strict=True)
     colour = PALETTE[number % len(PALETTE)]
     symbol = SYMBOLS[number // len(PALETTE) % len(SYMBOLS)]
     return Points(x=x, y=y, label=name, colour=colour, symbol=symbol)
@@ -107,23 +195,32 @@ def main(words: list[str]) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("plans", nargs="*", default=list(ORDER))
     parser.add_argument("--text", help="a UTF-8 text, such as tinyshakespeare.txt")
+    parser.add_argument("--images", help="MNIST's images, with its labels beside them")
+    parser.add_argument("--noise", action="store_true", help="the controls, not the plans")
+    parser.add_argument("--again", nargs=3, metavar=("PLAN", "ARM", "SEED"), help="once more")
     parser.add_argument("--draw", action="store_true", help="draw what is stored; run nothing")
+    parser.add_argument("--collect", action="store_true", help="collect losses; run nothing")
     parser.add_argument("--folder", type=Path, default=Path("out/arms"), help="for states of runs")
+    parser.add_argument("--arms", help="only these, separated by commas")
     parser.add_argument("--limit", type=int, default=10**9, help="runs to do at most")
     given = parser.parse_args(words)
     if given.draw:
         PICTURE.write_bytes(png_of(gathering_figure()))
-        return
-    if given.text is None:
-        parser.error("--text is missing: give a UTF-8 text to train on")
-    left = [run for run in planned(given.plans, given.text) if not _is_stored(*run)]
+    elif given.collect:
+        collect()
+    elif given.again:
+        again(given.again, given)
+    else:
+        _go_on(given)
+
+
+def _go_on(given: argparse.Namespace) -> None:
+    wanted = controls(given) if given.noise else planned(given.plans, given)
+    arms = None if given.arms is None else given.arms.split(",")
+    left = [p for p in wanted if not p.file.is_file() and (arms is None or p.arm in arms)]
     print(f"{len(left)} runs to do", flush=True)
-    for plan, cell, seed in left[: given.limit]:
-        run(plan, cell, seed, given.folder)
-
-
-def _is_stored(plan: str, cell: SweepCell, seed: int) -> bool:
-    return stored_file(plan, cell.label, seed).is_file()
+    for each in left[: given.limit]:
+        keep(each, given.folder)
 
 
 if __name__ == "__main__":

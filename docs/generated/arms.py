@@ -50,15 +50,28 @@ ORDERINGS = (
 )
 
 
+Runs = dict[str, dict[str, dict[int, dict[str, Any]]]]  # plan, arm, seed
+
+
 @cache
-def runs() -> dict[str, dict[str, dict[int, dict[str, Any]]]]:
-    """Return the stored runs: plan, arm, seed; those that failed are left out."""
-    found: dict[str, dict[str, dict[int, dict[str, Any]]]] = {}
+def runs(*, noise: bool = False) -> Runs:
+    """Return the stored runs, or the controls; those that failed are left out."""
+    found: Runs = {}
     for file in sorted((STORED / "arms").glob("*.json")):
         run = json.loads(file.read_text(encoding="utf-8"))
-        if "failed" not in run:
+        if "failed" not in run and run.get("noise", False) == noise:
             found.setdefault(run["plan"], {}).setdefault(run["arm"], {})[run["seed"]] = run
     return found
+
+
+def collected() -> dict[str, Any]:
+    """Return the losses that the study judges: those of seeds that all compared arms have."""
+    losses: dict[str, Any] = {"noise": {}}
+    for noise, place in ((False, losses), (True, losses["noise"])):
+        for plan, arms in runs(noise=noise).items():
+            seeds = sorted(set.intersection(*(set(arms[arm]) for arm in arms)))
+            place[plan] = {arm: {s: own[s]["loss"] for s in seeds} for arm, own in arms.items()}
+    return losses
 
 
 def progress() -> str:
@@ -114,9 +127,8 @@ def orderings() -> str:
     rows = []
     for plan, arms in runs().items():
         for each in ORDERINGS:
-            pairs = sorted(set(arms.get(each.worse, {})) & set(arms.get(each.better, {})))
-            if pairs:
-                gaps = [arms[each.worse][s]["loss"] - arms[each.better][s]["loss"] for s in pairs]
+            gaps = _gaps(arms, each)
+            if gaps:
                 rows.append((plan, *_ordering_cells(each, interval(gaps))))
     header = ("plan", "", "loss of", "less that of", "source", "wanted", "nats", "seeds", "so far")
     return table(header, rows)
@@ -144,8 +156,18 @@ class Setting:
     loss: float
     numbers: dict[str, float]
 
+    @property
+    def task(self) -> str:
+        """What is learnt, read off the group's name."""
+        names = {"images": ("images", "mnist"), "text": ("text", "arms", "deep", "shared")}
+        for task, parts in names.items():
+            if any(part in self.group for part in parts):
+                return task
+        return "addition"
+
 
 HELD = ("definite", "released", "theorem")  # arms that hold the signs of their maps
+COLLAPSED = 0.999  # C above which tokens are in one direction
 LEAST_APART = 1e-6  # of 1 - C: cosines are stored with six digits, and collapsed arms have 1
 
 NAMES = {
@@ -198,18 +220,64 @@ def _of_arms() -> Iterable[Setting]:
                 )
 
 
-def within(name: str, *, definite: bool = True) -> list[tuple[str, list[tuple[float, float]]]]:
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """Which settings a correlation is about."""
+
+    words: str
+    extremes: bool = True  # collapsed settings, and averaging
+    held: bool = True  # arms that hold the signs of their maps
+    task: str = ""  # of this task alone
+    one_arm: bool = False  # groups are an arm over its seeds, not a seed over its arms
+
+    def has(self, one: Setting) -> bool:
+        """Whether a setting belongs to it."""
+        extreme = "averaging" in one.label or one.numbers["cosine"] >= COLLAPSED
+        held = any(kind in one.label for kind in HELD)
+        chosen = (self.extremes or not extreme) and (self.held or not held)
+        return chosen and self.task in {"", one.task}
+
+
+ALL = Kept(words="all")
+INNER = Kept(words="without collapsed settings and averaging", extremes=False)
+SUBSETS = (
+    ALL,
+    INNER,
+    Kept(words="of these, text", extremes=False, task="text"),
+    Kept(words="of these, text without held signs", extremes=False, task="text", held=False),
+    Kept(words="of these, images", extremes=False, task="images"),
+    Kept(words="of these, addition", extremes=False, task="addition"),
+    Kept(words="text, one arm over its seeds", extremes=False, task="text", one_arm=True),
+)
+Pairs = list[tuple[float, float]]
+
+
+def within(name: str, *, kept: Kept = ALL) -> list[tuple[str, Pairs]]:
     """Return by group the number and the loss of its settings, about the group's means."""
-    groups: dict[str, list[tuple[float, float]]] = {}
+    groups: dict[str, Pairs] = {}
     for one in settings():
-        if name in one.numbers and (definite or not any(kind in one.label for kind in HELD)):
-            groups.setdefault(one.group, []).append((one.numbers[name], one.loss))
+        if name in one.numbers and kept.has(one):
+            group = f"{by_seed(one.group)} {one.label}" if kept.one_arm else one.group
+            groups.setdefault(group, []).append((one.numbers[name], one.loss))
     centred = []
     for group, pairs in groups.items():
         if len(pairs) >= FEWEST:
             means = [fmean(column) for column in zip(*pairs, strict=True)]
             centred.append((group, [(x - means[0], y - means[1]) for x, y in pairs]))
     return centred
+
+
+def by_plan(groups: Sequence[tuple[str, Pairs]]) -> list[tuple[str, list[Pairs]]]:
+    """Return groups that differ by their seed alone side by side, under the name of their plan."""
+    found: dict[str, list[Pairs]] = {}
+    for group, pairs in groups:
+        found.setdefault(by_seed(group), []).append(pairs)
+    return list(found.items())
+
+
+def by_seed(group: str) -> str:
+    """Return the name of a group without its seed."""
+    return group.partition(", seed ")[0]
 
 
 def correlation(pairs: Sequence[tuple[float, float]], n_groups: int) -> tuple[float, float, float]:
@@ -230,24 +298,43 @@ def correlation(pairs: Sequence[tuple[float, float]], n_groups: int) -> tuple[fl
 
 
 def correlations() -> str:
-    """Return how each number goes with held-out loss, within groups and in each of them."""
+    """Return how each number goes with held-out loss, within groups: over all, by kind."""
     rows = []
     for name, words in NAMES.items():
-        groups = within(name)
-        for where, chosen in (
-            ("all groups", groups),
-            ("all groups, held signs left out", within(name, definite=False)),
-        ):
-            pooled = [pair for _, pairs in chosen for pair in pairs]
-            if pooled:
-                rows.append(_correlation_row(f"**{words}**", where, pooled, len(chosen)))
-        rows += [_correlation_row(words, group, pairs, 1) for group, pairs in groups]
-    return table(("number", "within", "settings", "r with held-out loss"), rows)
+        for kept in SUBSETS:
+            pairs = [own for _, own in within(name, kept=kept)]
+            if pairs:
+                rows.append(_correlation_row(words, kept.words, pairs))
+    return table(("number", "settings", "n", "groups", "r with held-out loss"), rows)
 
 
-def _correlation_row(
-    words: str, group: str, pairs: list[tuple[float, float]], n_groups: int
-) -> tuple[str, ...]:
-    r, low, high = correlation(pairs, n_groups)
-    shown = f"{r:+.2f} [{low:+.2f}, {high:+.2f}]" if len(pairs) - n_groups > 2 else f"{r:+.2f}"
-    return words, group, str(len(pairs)), shown
+def correlations_by_group() -> str:
+    """Return the same for C, in each group by itself; seeds of one plan are pooled."""
+    groups = by_plan(within("cosine"))
+    rows = [_correlation_row(NAMES["cosine"], group, pairs)[1:] for group, pairs in groups]
+    return table(("group", "n", "seeds or sweeps", "r of C with held-out loss"), rows)
+
+
+def _correlation_row(words: str, where: str, groups: Sequence[Pairs]) -> tuple[str, ...]:
+    pooled = [pair for pairs in groups for pair in pairs]
+    r, low, high = correlation(pooled, len(groups))
+    enough = len(pooled) - len(groups) > 2
+    shown = f"{r:+.2f} [{low:+.2f}, {high:+.2f}]" if enough else f"{r:+.2f}"
+    return words, where, str(len(pooled)), str(len(groups)), shown
+
+
+def controls() -> str:
+    """Return the orderings of the paper where there is nothing to learn."""
+    rows = []
+    for plan, arms in runs(noise=True).items():
+        for each in ORDERINGS:
+            gaps = _gaps(arms, each)
+            if gaps:
+                gap = interval(gaps)
+                rows.append((plan, each.key, each.worse, each.better, written(gap), str(gap.n)))
+    return table(("plan", "", "loss of", "less that of", "nats, nothing to learn", "seeds"), rows)
+
+
+def _gaps(arms: dict[str, dict[int, dict[str, Any]]], each: Ordering) -> list[float]:
+    pairs = sorted(set(arms.get(each.worse, {})) & set(arms.get(each.better, {})))
+    return [arms[each.worse][seed]["loss"] - arms[each.better][seed]["loss"] for seed in pairs]

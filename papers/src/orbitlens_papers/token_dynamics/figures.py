@@ -239,8 +239,8 @@ def _base_layers(rows: Sequence[Mapping[str, Any]], base: float, colour: str) ->
 
 
 PLACES = (
-    ("6a", "absolute encoding, text"),
-    ("6b", "absolute encoding, digits"),
+    ("6a", "sinusoidal encoding, text"),
+    ("6b", "sinusoidal encoding, MNIST"),
     ("6c", "rotary encoding, text"),
     ("6d", "rotary encoding, digits"),
 )
@@ -340,8 +340,9 @@ def refinements(result: StudyResult, tested: Sequence[str]) -> Figure:
         title="Variants that converge or diverge, against the plain model",
         caption="Held-out loss of each variant less that of the plain model with the same seeds, "
         "data and order, in nats; bars are 95 % intervals. Right of zero: worse. "
-        "“definite-negative” and “anti” hold heads in the converging regime, “definite-positive” "
-        "and “guard” in the diverging one. Orange: the interval is above zero; blue: below; "
+        "“released-negative” and “released-positive” hold the signs of stored matrices, as the "
+        "released code does (not those of the maps that heads apply); “anti” and “guard” hold "
+        "⟨V, W⟩ ≤ 0 and ≥ 0 in every head. Orange: the interval is above zero; blue: below; "
         "grey: contains it.",
         panels=tuple(_forest(result, key, name) for key, name in PLACES if key in tested),
         height=2.7,

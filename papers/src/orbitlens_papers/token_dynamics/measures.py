@@ -4,11 +4,15 @@ from functools import partial
 
 from orbitlens.flows.system import Mask
 from orbitlens_papers.study import Measure
-from orbitlens_papers.token_dynamics import encodings, flows, real, rotary, training
+from orbitlens_papers.token_dynamics import arms, encodings, flows, real, rotary, training
 
 
-def _compared(task: str, position: str, worse: str, better: str) -> Measure:
-    return partial(training.compare, task=task, position=position, worse=worse, better=better)
+def _compared(task: str, worse: str, better: str) -> Measure:
+    return partial(training.compare, task=task, worse=worse, better=better)
+
+
+def _arms(plan: str, worse: str, better: str) -> Measure:
+    return partial(arms.compare, plan=plan, worse=worse, better=better)
 
 
 MEASURES: dict[str, Measure] = {
@@ -30,12 +34,22 @@ MEASURES: dict[str, Measure] = {
     "4d": real.rotary_damps_heads,
     "5a": real.heads_as_predicted,
     "5b": real.layers_shorten,
-    "6a": _compared("text", "learned", "definite-negative", "definite-positive"),
-    "6b": _compared("digits", "learned", "definite-negative", "definite-positive"),
-    "6c": _compared("text", "rotary", "anti", "guard"),
-    "6d": _compared("digits", "rotary", "anti", "guard"),
-    "7a": _compared("text", "learned", "none", "definite-positive"),
-    "7b": _compared("digits", "learned", "none", "definite-positive"),
-    "7c": _compared("text", "rotary", "none", "diagonal"),
-    "7d": _compared("digits", "rotary", "none", "diagonal"),
+    "6a": _arms("arms-narrow", "released-negative", "released-positive"),
+    "6b": _arms("arms-mnist", "released-negative", "released-positive"),
+    "6c": _compared("text", "anti", "guard"),
+    "6d": _compared("digits", "anti", "guard"),
+    "6e": partial(
+        arms.across,
+        worse=("arms-text", "theorem-negative"),
+        better=("arms-text", "theorem-positive"),
+    ),
+    "7a": _arms("arms-narrow", "plain", "released-positive"),
+    "7b": _arms("arms-mnist", "plain", "released-positive"),
+    "7c": _arms("arms-rotary", "plain", "diagonal"),
+    "7d": _compared("digits", "none", "diagonal"),
+    "7e": partial(
+        arms.across,
+        worse=("arms-text", "plain"),
+        better=("arms-narrow", "released-positive"),
+    ),
 }

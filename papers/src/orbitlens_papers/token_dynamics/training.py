@@ -1,4 +1,4 @@
-"""Claims 6 and 7: does convergence hurt a model that learns, and do refinements help?
+"""Claims 6c, 6d and 7d: does convergence hurt a rotary model that learns? Trained here and now.
 
 Enters: a bench. Leaves: outcomes with paired differences of held-out losses. A variant and what it
 is compared with share seeds, data and order. The control is the same comparison where there is
@@ -7,7 +7,6 @@ positive control is a model that is known to lose: every head averages over all 
 """
 
 import struct
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,31 +21,17 @@ from orbitlens_papers.claim import Outcome
 from orbitlens_papers.trained import judged, train_all
 
 ENOUGH = 50_000  # characters; with fewer, a model learns the text by heart
-VARIANTS: Mapping[str, tuple[str, ...]] = {
-    "learned": (
-        "none",
-        "definite-negative",
-        "definite-half",
-        "definite-positive",
-        "anti",
-        "guard",
-        "averaging",
-    ),
-    "rotary": ("none", "anti", "guard", "diagonal", "averaging"),
-}
-COMPARED: Mapping[str, tuple[str, ...]] = {  # the variants that claims speak of
-    "learned": ("none", "definite-negative", "definite-positive"),
-    "rotary": ("none", "anti", "guard", "diagonal"),
-}
-Losses = dict[str, dict[str, list[float]]]  # encoding -> variant -> loss by seed
+VARIANTS = ("none", "anti", "guard", "diagonal", "averaging")
+COMPARED = ("none", "anti", "guard", "diagonal")  # the variants that claims speak of
+Losses = dict[str, list[float]]  # variant -> loss by seed
 
 
-def run_of(bench: Bench, task: str, position: str, refinement: str, seed: int) -> RunConfig:
+def run_of(bench: Bench, task: str, refinement: str, seed: int) -> RunConfig:
     """Return the config of one run, sized for the scale."""
     steps = bench.pick(4, 200 if task == "text" else 150, 2000)
     settings: dict[str, int | float | str] = {
         "task": task,
-        "position": position,
+        "position": "rotary",
         "refinement": refinement,
         "layers": bench.pick(2, 3, 6),
         "heads": bench.pick(2, 2, 4),
@@ -64,22 +49,22 @@ def run_of(bench: Bench, task: str, position: str, refinement: str, seed: int) -
 
 
 def losses(bench: Bench, task: str, *, noise: bool = False) -> Losses:
-    """Return held-out losses by encoding and variant; on noise, of the compared ones alone."""
+    """Return held-out losses by variant; on noise, of the compared ones alone."""
     return bench.once(f"losses {task} {noise}", lambda: _losses(bench, task, noise))
 
 
 def _losses(bench: Bench, task: str, noise: bool) -> Losses:
     variants = COMPARED if noise or bench.scale is Scale.SMOKE else VARIANTS
     seeds = list(bench.seeds)[: bench.pick(2, 3, 1000)]
-    places = [(p, v, s) for p, names in variants.items() for v in names for s in seeds]
+    places = [(variant, seed) for variant in variants for seed in seeds]
     file = noise_file(bench, task) if noise else _text_file(bench, task)
     configs = [_with_file(run_of(bench, task, *place), file) for place in places]
     if noise:  # half the steps: there is nothing that more of them could teach
         configs = [replace(config, steps=max(1, config.steps // 2)) for config in configs]
     trained = train_all(bench, configs, part="noise" if noise else "")
-    result: Losses = {p: {v: [] for v in names} for p, names in variants.items()}
-    for (position, variant, _), run in zip(places, trained, strict=True):
-        result[position][variant].append(run.result.loss)
+    result: Losses = {variant: [] for variant in variants}
+    for (variant, _), run in zip(places, trained, strict=True):
+        result[variant].append(run.result.loss)
     return result
 
 
@@ -107,23 +92,23 @@ def obstacle(bench: Bench, task: str) -> str:
     return ""
 
 
-def compare(bench: Bench, *, task: str, position: str, worse: str, better: str) -> Outcome:
-    """6, 7: by how much the first variant's loss is above the second's, paired over seeds."""
+def compare(bench: Bench, *, task: str, worse: str, better: str) -> Outcome:
+    """6c, 6d, 7d: by how much the first variant's loss is above the second's, paired over seeds."""
     reason = obstacle(bench, task)
     if reason:
         return Outcome(obstacle=reason)
     own, noise = losses(bench, task), losses(bench, task, noise=True)
-    hurt = own[position].get("averaging")  # not at the scale of seconds
+    hurt = own.get("averaging")  # not at the scale of seconds
     outcome = Outcome(
-        positive=None if hurt is None else estimate.difference(hurt, own[position]["none"]),
-        result=estimate.difference(own[position][worse], own[position][better]),
-        control=estimate.difference(noise[position][worse], noise[position][better]),
+        positive=None if hurt is None else estimate.difference(hurt, own["none"]),
+        result=estimate.difference(own[worse], own[better]),
+        control=estimate.difference(noise[worse], noise[better]),
         data={
-            "losses": own[position],
-            "noise": noise[position],
+            "losses": own,
+            "noise": noise,
             "against_none": {
-                name: estimate.difference(values, own[position]["none"]).to_json()
-                for name, values in own[position].items()
+                name: estimate.difference(values, own["none"]).to_json()
+                for name, values in own.items()
                 if name != "none"
             },
         },
