@@ -86,8 +86,7 @@ def explore_data(
     explored = explored_of(model)
     if not live:  # a file that is passed on says a model's name, and not where it lay
         explored = replace(explored, source=explored.model.name)
-    width = max(stack.d_model for stack in explored.model.architecture.stacks)
-    with threads_for_layers(width):
+    with threads_for_layers(explored.model.architecture.widest):
         start = _start(explored, text or SENTENCE, shown)
         rooms = rooms_or_why(explored, start)
         return ExplorerData(

@@ -144,3 +144,8 @@ class Architecture:
     family: str
     stacks: tuple[Stack, ...]
     flags: tuple[str, ...] = ()  # what the reading leaves out or approximates, and why
+
+    @property
+    def widest(self) -> int:
+        """Coordinates of the widest stack's residual stream."""
+        return max(stack.d_model for stack in self.stacks)

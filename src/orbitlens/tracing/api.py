@@ -104,8 +104,7 @@ class _Passes:
         fit = None if self.fit is None else self.batches(self.fit)
         collector = Collector(model, n_kept=self.options.n_kept)
         collector.run(fit, self.batches(), progress)
-        width = max(stack.d_model for stack in model.architecture.stacks)
-        with threads_for_layers(width), model.evaluating():
+        with threads_for_layers(model.architecture.widest), model.evaluating():
             return collector, assembled(collector, self.options, progress)
 
     def mechanisms(self, model: Model, twin: Model, progress: Progress | None) -> Mechanisms:
