@@ -35,9 +35,9 @@ def test_every_loss_that_is_judged_is_that_of_a_stored_run():
 
 
 @pytest.mark.parametrize("plan", list(arms.COMPARED))
-def test_all_arms_that_are_compared_have_five_seeds_and_a_control(plan):
+def test_all_arms_that_are_compared_have_three_seeds_or_more_and_a_control(plan):
     for arm in (*arms.COMPARED[plan], arms.HURT):
-        assert len(arms.stored()[plan][arm]) >= 5
+        assert len(arms.stored()[plan][arm]) >= 3
     for arm in arms.COMPARED[plan]:
         assert len(arms.stored()["noise"][plan][arm]) >= 3
 
