@@ -48,7 +48,7 @@ DRAWN = {
 }
 SYMBOLS = ("circle", "square", "diamond")
 WITHOUT_DATA, ON_IMAGES = ("arms-images",), ("arms-mnist",)
-NOISE_STEPS, NOISE_SEEDS = 1000, 3  # more steps could teach nothing
+NOISE_STEPS, NOISE_SEEDS = 1000, 2  # more could teach nothing
 ORDER = (
     "arms-text",
     "arms-rotary",
