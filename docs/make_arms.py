@@ -100,10 +100,9 @@ def data_file(plan: str, given: argparse.Namespace) -> str | None:
 def controls(given: argparse.Namespace) -> Iterator[Planned]:
     """Yield the controls: what the study compares, where there is nothing to learn."""
     for plan, arms in COMPARED.items():
-        given_file = data_file(plan, given)
-        if given_file is None:
+        if plan not in WITHOUT_DATA and given.text is None:
             continue
-        task = "digits" if plan in ON_IMAGES else "text"
+        task = "digits" if plan in WITHOUT_DATA else "text"
         bench = Bench(Settings(text=given.text, scale=Scale.FULL), given.folder / "noise")
         sweep = read_sweep(PLANS / f"{plan}.toml", {"file": str(noise_file(bench, task))})
         for seed in sweep.seeds[:NOISE_SEEDS]:

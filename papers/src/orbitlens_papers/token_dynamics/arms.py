@@ -25,12 +25,12 @@ STORED = "arms.json"
 THREE = ("plain", "released-negative", "released-positive")
 COMPARED: Mapping[str, tuple[str, ...]] = {  # plan -> the arms that core claims speak of
     "arms-narrow": THREE,
-    "arms-mnist": THREE,
+    "arms-images": THREE,
     "arms-rotary": ("plain", "diagonal"),
 }
 HURT = "averaging"  # known to lose
 NOISE_STEPS = 1000
-MNIST = "t10k-images-idx3-ubyte.gz"
+IMAGES = "arms-images"  # of digits that are inside the package
 Losses = dict[str, list[float]]  # arm -> loss by seed
 
 
@@ -45,7 +45,7 @@ def stored() -> Mapping[str, Any]:
 def run_of(plan: str, arm: str, seed: int, file: str | None) -> RunConfig:
     """Return the config of one run of a plan: what experiments/PLAN.toml says."""
     settings: dict[str, int | float | str | bool] = {
-        "task": "digits" if plan == "arms-mnist" else "text",
+        "task": "digits" if plan == IMAGES else "text",
         "position": "rotary" if plan == "arms-rotary" else "sinusoidal",
         "norm": "post",
         "layers": 6,
@@ -58,9 +58,8 @@ def run_of(plan: str, arm: str, seed: int, file: str | None) -> RunConfig:
         "seed": seed,
         "refinement": "none" if arm == "plain" else arm,
     }
-    settings |= {"batch": 16, "mask": "full"} if plan == "arms-mnist" else {}
-    settings |= {} if plan == "arms-mnist" else {"batch": 8, "context": 64}
-    settings |= {} if plan == "arms-rotary" else {"init": 0.02}
+    settings |= {"batch": 16, "mask": "full"} if plan == IMAGES else {"batch": 8, "context": 64}
+    settings |= {"init": 0.02} if plan == "arms-narrow" else {}
     return run_config(settings if file is None else {**settings, "file": file})
 
 
@@ -87,11 +86,8 @@ def _trained(bench: Bench, plan: str, noise: bool) -> Losses:
 
 def _file(bench: Bench, plan: str, noise: bool) -> str | None:
     if noise:
-        return str(noise_file(bench, "digits" if plan == "arms-mnist" else "text"))
-    if plan == "arms-mnist":
-        given = bench.data_file(MNIST)
-        return None if given is None else str(given)
-    return bench.settings.text
+        return str(noise_file(bench, "digits" if plan == IMAGES else "text"))
+    return None if plan == IMAGES else bench.settings.text
 
 
 def _sized(bench: Bench, config: RunConfig, noise: bool) -> RunConfig:
@@ -127,7 +123,7 @@ def across(bench: Bench, *, worse: tuple[str, str], better: tuple[str, str]) -> 
 
 
 def _wants_text(bench: Bench, plan: str) -> bool:
-    return plan != "arms-mnist" and bench.scale is Scale.FULL
+    return plan != IMAGES and bench.scale is Scale.FULL
 
 
 def _against_plain(own: Losses) -> dict[str, Any]:
