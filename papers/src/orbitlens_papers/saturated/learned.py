@@ -209,7 +209,7 @@ def tested(bench: Bench) -> tuple[Accuracies, Accuracies]:
 
     def make() -> tuple[Accuracies, Accuracies]:
         names = (*ENCODINGS, *bench.pick((), (), ("rotary", "alibi")), *READERS, "LSTM")
-        seeds = list(bench.seeds)[: bench.pick(1, 4, 8)]
+        seeds = list(bench.seeds)[: bench.pick(1, 8, 8)]
         arms = {
             name: Arm(
                 setup=MajoritySetup(
