@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from orbitlens.errors import InputError, MissingPackageError
-from orbitlens_papers.attention_svm import choices, directions, margin, problems
+from orbitlens_papers.attention_svm import choices, directions, margin, nonlinear, problems
 from orbitlens_papers.attention_svm.margin import Norm
 from orbitlens_papers.attention_svm.problems import Descent, Problems, Sizes
 from orbitlens_papers.bench import Bench, Scale, Settings
@@ -185,3 +185,76 @@ def test_sizes_are_those_asked_for(generator):
     found = problems.draw(2, generator, Sizes(samples=2, tokens=3, width=5))
     assert found.tokens.shape == (2, 2, 3, 5)
     assert found.width == 5
+
+
+# --- a nonlinear head ------------------------------------------------------------------------
+
+
+def test_the_gradient_under_a_nonlinear_head_is_that_of_the_loss(generator):
+    task = nonlinear.draw_task(3, 6, generator)
+    w = torch.randn(3, 6, 6, dtype=torch.float64, generator=generator, requires_grad=True)
+    weights = problems.scores_of(task.problems, w).softmax(dim=-1)
+    attended = torch.einsum("pst,pstd->psd", weights, task.problems.tokens)
+    loss = torch.nn.functional.softplus(-task.problems.labels * task.worth(attended))
+    loss.mean(dim=1).sum().backward()
+    assert torch.allclose(nonlinear.gradient(task, w.detach()), w.grad, atol=1e-14)
+
+
+def test_some_label_is_negative_in_every_problem(generator):
+    assert (nonlinear.draw_task(50, 4, generator).problems.labels < 0).any(dim=1).all()
+
+
+def test_the_best_token_is_the_one_the_head_is_worth_most_to(generator):
+    task = nonlinear.draw_task(2, 4, generator)
+    best = task.best(task.problems.labels)
+    token = task.problems.tokens[1, 0]
+    values = task.problems.labels[1, 0] * (token @ task.heads[1]).relu().sum(dim=1)
+    assert best[1, 0] == values.argmax()
+
+
+def test_the_svm_of_sets_is_that_of_single_tokens_where_each_set_has_one(drawn):
+    best = drawn.optimal()[0]
+    kept = torch.nn.functional.one_hot(best, problems.N_TOKENS).bool()
+    found = margin.solve_sets(drawn.tokens[0], drawn.queries[0], kept)
+    single = margin.solve(drawn.tokens[0], drawn.queries[0], best, norm=Norm.FROBENIUS).w
+    assert np.allclose(found, single, atol=1e-5)
+
+
+def test_tokens_kept_on_top_have_one_score_and_the_others_are_one_below(drawn):
+    kept = torch.zeros(6, 8, dtype=torch.bool)
+    kept[:, 1] = kept[:, 4] = True
+    kept[2] = True  # a sample that keeps all asks for nothing but equal scores
+    w = margin.solve_sets(drawn.tokens[0], drawn.queries[0], kept)
+    scores = torch.einsum("std,de,se->st", drawn.tokens[0], w, drawn.queries[0])
+    assert torch.allclose(scores[:, 1], scores[:, 4], atol=1e-6)
+    assert float(scores[2].std()) < 1e-6
+    others = ~kept
+    others[2] = False
+    assert float((scores[:, 1:2] - scores)[others].min()) >= 1 - 1e-6
+
+
+def test_a_set_that_nothing_keeps_on_top_has_no_svm():
+    tokens = torch.stack([EYE[0], 0.5 * EYE[0], -EYE[0]])[None]
+    kept = torch.tensor([[False, True, False]])  # between the two others on a line
+    assert margin.solve_sets(tokens, EYE[:1], kept) is None
+
+
+def test_an_end_is_clear_where_weights_stay_or_have_gone():
+    weights = torch.tensor(
+        [[[0.5, 0.5, 0.0]], [[0.5, 0.4999, 1e-4]], [[0.3, 0.3, 0.4]]], dtype=torch.float64
+    )
+    assert nonlinear.clear(weights).tolist() == [True, False, False]
+
+
+def test_seeds_without_a_settled_problem_leave_the_claim_open(bench, monkeypatch):
+    end = nonlinear.Ends(
+        width=4, drawn=1, seeds=[], cosines={"shared": [], "single": [], "redrawn": []},
+        mixed=[], best=[], other=[], alone=[],
+    )  # fmt: skip
+    monkeypatch.setattr(nonlinear, "ends_of", lambda bench: [end])
+    for measure in (
+        nonlinear.goes_to_general_svm,
+        nonlinear.beats_single_tokens,
+        nonlinear.picks_best,
+    ):
+        assert measure(bench).result is None

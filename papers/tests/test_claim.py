@@ -159,6 +159,7 @@ def test_an_interval_stays_within_what_the_number_can_be():
 HOLDS, FAILS, OPEN = finding(2.0), finding(0.5), finding(1.0)
 ABSENT = Finding(claim=claim(), outcome=OBSTACLE)
 SMALLER, NOT_SEEN = (finding(value, protocol=Protocol.SCALED) for value in (2.0, 0.5))
+BUILT, BROKEN = (finding(value, protocol=Protocol.CONSTRUCTION) for value in (2.0, 0.5))
 REBUILT = finding(2.0, protocol=Protocol.RECONSTRUCTION)
 
 
@@ -167,6 +168,12 @@ REBUILT = finding(2.0, protocol=Protocol.RECONSTRUCTION)
     [
         ([HOLDS, HOLDS], PaperVerdict.REPRODUCED),
         ([HOLDS, SMALLER], PaperVerdict.SEEN),
+        ([BUILT, BUILT], PaperVerdict.CHECKED),
+        ([BUILT, HOLDS], PaperVerdict.CHECKED),
+        ([BUILT, SMALLER], PaperVerdict.SEEN),
+        ([BUILT, BROKEN], PaperVerdict.PARTLY_CHECKED),
+        ([BUILT, FAILS], PaperVerdict.PARTLY),
+        ([BROKEN, BROKEN], PaperVerdict.NOT_SEEN),
         ([HOLDS, FAILS], PaperVerdict.PARTLY),
         ([HOLDS, OPEN], PaperVerdict.PARTLY),
         ([HOLDS, ABSENT], PaperVerdict.PARTLY),

@@ -110,6 +110,16 @@ def test_json_on_stdout_is_nothing_but_json(tiny, tmp_path):
     assert not list(tmp_path.glob("*.png"))
 
 
+def test_one_claim_alone_gives_no_verdict_on_the_paper_and_no_figures(tiny, tmp_path):
+    tiny(**{"1": one, "2": stopped})
+    output = run("study", "run", "tiny", "--claim", "1", "--out", tmp_path)
+    assert "holds" in output
+    assert "verdict on the paper" not in output
+    assert {file.name for file in tmp_path.glob("tiny-default*")} >= {"tiny-default-part.json"}
+    assert not (tmp_path / "tiny-default.json").exists()
+    assert not list(tmp_path.glob("*.png"))
+
+
 def test_a_control_that_does_not_fail_is_loud(tiny, tmp_path):
     tiny(
         **{

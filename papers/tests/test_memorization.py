@@ -1,17 +1,21 @@
 """The memorization study: a network of whole numbers, ids by attention, and counts in a block."""
 
 import math
+from fractions import Fraction
+from itertools import pairwise
 
 import pytest
 import torch
 
 from orbitlens.errors import InputError
 from orbitlens_papers.bench import Bench, Scale, Settings
-from orbitlens_papers.memorization import exact, learning
+from orbitlens_papers.memorization import exact, learning, separated
 from orbitlens_papers.memorization.block import CountBlock
 from orbitlens_papers.memorization.network import (
+    Form,
     Network,
     Unit,
+    bumps,
     extractor,
     lookup,
     run_exact,
@@ -209,3 +213,97 @@ def test_contexts_of_a_lesson_hold_their_tokens_and_the_end():
     each = learning.lesson(search(each=True))
     assert len(each.labels) == 48
     assert (each.counts.gather(1, each.tokens[:, None]) == 1).all()
+
+
+# --- separated vectors -----------------------------------------------------------------------
+
+
+def separated_setting(**changes):
+    given = {"n_sequences": 12, "length": 3, "number": 0} | changes
+    return separated.Setting(**given)
+
+
+def recalled(setting, generator):
+    given = separated.lesson(setting, generator)
+    made = separated.memory(given, setting, generator)
+    return given, made, made(given.vectors, given.sequences)
+
+
+def test_vectors_are_short_and_as_far_apart_as_asked_for(generator):
+    x = separated.separated_vectors(50, generator).double() / separated.UNIT
+    assert float(x.norm(dim=1).max()) <= separated.RADIUS
+    assert float(torch.pdist(x).min()) >= float(separated.SEPARATION)
+
+
+def test_a_vector_too_near_is_noticed(generator):
+    x = separated.separated_vectors(5, generator)
+    near = torch.cat([x, x[2:3] + 1])
+    assert separated._too_near(near).tolist() == [False] * 5 + [True]
+
+
+def test_more_vectors_than_fit_are_refused(generator, monkeypatch):
+    monkeypatch.setattr(separated, "SEPARATION", 3)
+    with pytest.raises(InputError, match="Expected fewer"):
+        separated.separated_vectors(2, generator)
+
+
+def test_on_the_line_all_tokens_are_two_apart(generator):
+    vectors = separated.separated_vectors(40, generator)
+    line = separated.project(vectors, generator)
+    places = sorted(line(vectors))
+    assert min(b - a for a, b in pairwise(places)) >= 2
+    assert 0 <= places[0]
+    assert places[-1] < 2**line.id_bits
+
+
+def test_telling_tokens_tell_all_sequences_apart_and_are_fewer(generator):
+    sequences = multisets(60, 4, distinct=False, generator=generator)
+    chosen = separated.telling_tokens(sequences)
+    assert len(chosen) < len(sequences)
+    left = {tuple(sorted(t for t in x if t in chosen)) for x in sequences}
+    assert len(left) == len(sequences)
+
+
+def test_permuted_sequences_have_no_telling_token():
+    with pytest.raises(InputError, match="permutations of each other"):
+        separated.telling_tokens([(1, 2), (2, 1)])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"form": Form(narrow=True)}, {"plain": True}, {"form": Form(size=2)}, {"length": 1}],
+)
+def test_separated_sequences_are_recalled_in_every_form(changes, generator):
+    given, _, labels = recalled(separated_setting(**changes), generator)
+    assert labels == given.labels
+
+
+def test_vectors_nearer_than_promised_are_mistaken(generator):
+    given, _, labels = recalled(separated_setting(twins=True), generator)
+    assert sum(a != b for a, b in zip(labels, given.labels, strict=True)) >= 2
+
+
+def test_narrow_networks_have_the_same_weights_and_eleven_units_a_layer(generator):
+    (_, root, _), (_, narrow, _) = (
+        recalled(separated_setting(n_sequences=40, form=form), torch.Generator().manual_seed(3))
+        for form in (Form(), Form(narrow=True))
+    )
+    assert root.n_parameters == narrow.n_parameters
+    assert narrow.token_map.width == narrow.reader.width == 11
+    assert root.token_map.width > 11
+    assert narrow.token_map.depth > root.token_map.depth
+
+
+def test_fractions_get_the_label_of_the_number_they_are_rounded_down_to():
+    labels = {2: 5, 7: 3, 12: 6}
+    network = extractor(labels, id_bits=4, label_bits=3, form=Form(real=True))
+    numbers = [Fraction(5, 2), Fraction(29, 4), 12, Fraction(9, 2), Fraction(19, 2)]
+    assert run_exact(network, numbers) == [5, 3, 6, 0, 0]
+    assert run_exact(bumps(labels), numbers) == [5, 3, 6, 0, 0]
+    assert run_exact(lookup(labels), numbers[3:]) == [5, 3]  # a staircase holds its last step
+
+
+def test_a_dense_network_counts_its_zeros_too():
+    network = lookup({1: 7, 5: 0})
+    assert network.n_dense == 2 * (4 + 7) + (4 + 7 + 1)  # four units, seven registers
+    assert network.n_dense > network.n_parameters

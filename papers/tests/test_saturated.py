@@ -240,6 +240,19 @@ def test_without_encoding_order_is_nothing_and_with_one_it_is_something(generato
         assert torch.allclose(found, flipped, atol=1e-6) == blind
 
 
+@pytest.mark.parametrize("name", learned.ENCODINGS)
+def test_the_class_token_alone_says_what_it_says_among_all(name):
+    torch.manual_seed(0)
+    model = learned.build(name).double()
+    inputs = torch.tensor([[learned.START, 1, 0, 1], [learned.START, 0, 1, learned.PADDING]])
+    mask = inputs != learned.PADDING
+    with torch.no_grad():
+        found, whole = model.in_front(inputs, mask), model.whole(inputs, mask)
+        deaf = model.in_front(inputs, torch.ones_like(mask))
+    assert torch.allclose(found, whole, atol=1e-12)
+    assert not torch.allclose(deaf[1], whole[1], atol=1e-9)  # padding that is seen changes it
+
+
 def test_a_model_trains_and_is_tested_at_every_length():
     job = Job(setup=learned.MajoritySetup(name="soft reader", steps=2, batch=8, tested=100), seed=1)
     found, clear = learned.train_and_test(job)

@@ -23,7 +23,7 @@ CLEAR = {
     "saturated-attention": "1a 2a 3a 3b 3c 4a 4b 4c 5a 5b".split(),
     "induction-heads": "6a".split(),
     "in-context-autoregression": "1a 1b 1c 1d 1e 2a 3a 4a 4b 4c 4d 6a 7a 7b".split(),
-    "memorization": "1a 2a 2b 2c 3a 3b 3c 4a 4b 6a".split(),
+    "memorization": "1a 2a 2b 2c 3a 3b 3c 4a 4b 6a 7a 7b 7c 7d 7e 7f".split(),
     "tokenization": "2c 3a".split(),
     "on-chip-learning": "1a 1b 1c 5a 8a".split(),
     "vision-tokenizers": "1a 1b 1c 1d 2a 4c".split(),

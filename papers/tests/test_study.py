@@ -18,9 +18,10 @@ from orbitlens_papers.bench import Bench, Scale, Settings, WorkerError, scale_of
 from orbitlens_papers.claim import Claim, Kind, Outcome, PaperVerdict, Protocol, Side
 from orbitlens_papers.estimate import largest
 from orbitlens_papers.registry import STUDIES, study_of
-from orbitlens_papers.result import result_from_json
+from orbitlens_papers.result import merged, result_from_json
 from orbitlens_papers.running import run_study
 from orbitlens_papers.study import Parts, Study
+from orbitlens_papers.verifying import Again, verify_claim
 
 SMOKE = Settings(scale=Scale.SMOKE)
 CALLS = []
@@ -119,6 +120,54 @@ def test_a_damaged_outcome_is_measured_again(tmp_path, damage):
     next(tmp_path.glob("tiny-smoke-1-*.json")).write_text(damage)
     assert run_study(study(), SMOKE, tmp_path).reused == 1
     assert len(CALLS) == 3
+
+
+def test_some_claims_alone_are_a_part_that_judges_no_paper(tmp_path):
+    part = run_study(study(), replace(SMOKE, claims=("2",)), tmp_path)
+    assert [one.claim.key for one in part.findings] == ["2"]
+    assert len(CALLS) == 1
+    assert part.part
+    assert part.verdicts == {}
+    assert result_from_json(json.loads(json.dumps(part.to_json()))) == part
+    assert run_study(study(), SMOKE, tmp_path).reused == 1  # the whole run goes on from the part
+
+
+def test_a_claim_that_is_not_there_is_refused_before_anything_runs(tmp_path):
+    with pytest.raises(InputError, match=r"no claim 9\. Expected some of: 1 2"):
+        run_study(study(), replace(SMOKE, claims=("9",)), tmp_path / "never")
+    assert not (tmp_path / "never").exists()
+
+
+def test_a_part_put_into_a_whole_leaves_the_rest_with_the_run_it_is_from(tmp_path):
+    whole = run_study(study(), SMOKE, tmp_path)
+    later = replace(SMOKE, claims=("2",), base_seed=50, seeds=5)
+    both = merged(whole, run_study(study(), later, tmp_path), ["1", "2"])
+    old, new = both.findings
+    assert (old.origin.seeds, old.origin.base_seed) == (whole.seeds, whole.base_seed)
+    assert new.origin is None
+    assert (both.seeds, both.base_seed, both.part) == (5, 50, False)
+    assert both.verdicts[Kind.THEORY] is PaperVerdict.REPRODUCED
+    assert result_from_json(json.loads(json.dumps(both.to_json()))) == both
+    again = merged(both, run_study(study(), replace(later, base_seed=90), tmp_path), ["1", "2"])
+    assert again.findings[0].origin == old.origin  # not that of the result in between
+
+
+def test_parts_of_other_scales_or_with_gaps_are_not_put_together(tmp_path):
+    whole = run_study(study(), SMOKE, tmp_path)
+    default = replace(SMOKE, scale=Scale.DEFAULT, claims=("2",))
+    with pytest.raises(InputError, match="cannot be put together: scale"):
+        merged(whole, run_study(study(), default, tmp_path), ["1", "2"])
+    part = run_study(study(), replace(SMOKE, claims=("2",)), tmp_path)
+    with pytest.raises(InputError, match="no result has claims 3"):
+        merged(whole, part, ["1", "2", "3"])
+
+
+def test_a_claim_is_verified_with_the_seeds_of_the_run_it_is_from(tmp_path):
+    whole = run_study(study(), SMOKE, tmp_path)
+    later = replace(SMOKE, claims=("2",), base_seed=50)
+    both = merged(whole, run_study(study(), later, tmp_path), ["1", "2"])
+    for key in ("1", "2"):
+        assert verify_claim(study(), both, key, Again(), tmp_path).same_number
 
 
 def test_nothing_half_written_is_left(tmp_path):

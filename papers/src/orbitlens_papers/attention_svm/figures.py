@@ -35,6 +35,8 @@ def draw_figures(result: StudyResult) -> tuple[Figure, ...]:
         drawn.append(plane(result))
     if result.data("1a") and result.data("2a"):
         drawn = [directions(result), spectra(result), *drawn]
+    if any(end["seeds"] for end in result.data("7a").get("ends", ())):
+        drawn.append(nonlinear(result))
     return tuple(drawn)
 
 
@@ -333,3 +335,50 @@ def _unit(vector: Sequence[float]) -> tuple[float, float]:
     x, y = vector
     length = (x * x + y * y) ** 0.5 or 1.0
     return x / length, y / length
+
+
+# --- a nonlinear head ------------------------------------------------------------------------
+
+
+def nonlinear(result: StudyResult) -> Figure:
+    """Draw cosines under a nonlinear head with the SVMs of shared, single and redrawn tokens."""
+    ends = result.data("7a")["ends"]
+    mixed = sum(sum(end["mixed"]) for end in ends)
+    return Figure(
+        name="attention-svm-nonlinear",
+        title="Under a head of ReLUs the SVM has to keep several tokens on top",
+        caption="Cosine between W after descent and three solutions, one mark per problem that "
+        f"settled ({result.data('7a')['note']}). In {mixed} of them some sample's attention stays "
+        "on several tokens, with shares that no SVM names. Diamonds: means. Dotted: 0.9.",
+        panels=(
+            _heads(ends, "shared", BLUE, "SVM of all tokens that share attention"),
+            _heads(ends, "single", ORANGE, "SVM of the most attended tokens"),
+            _heads(ends, "redrawn", PINK, "SVM for labels drawn anew"),
+        ),
+        n_columns=3,
+        height=3.6,
+    )
+
+
+def _heads(ends: Sequence[Mapping[str, Any]], name: str, colour: str, title: str) -> Panel:
+    x, y, centres, means = [], [], [], []
+    for place, end in enumerate(ends):
+        values = end["cosines"][name]
+        x += [place + 3 * _spread(k, len(values)) for k in range(len(values))]
+        y += values
+        if values:
+            centres.append(float(place))
+            means.append(sum(values) / len(values))
+    return Panel(
+        layers=[
+            Level(at=0.9),
+            Points(x=x, y=y, colour=colour, size=3.5, opacity=0.6),
+            Points(x=centres, y=means, colour=INK, size=8.0, symbol="diamond", label="mean"),
+        ],
+        title=title,
+        x_label="dimensions",
+        y_label="cosine with the solution",
+        x_ticks=[(float(k), str(end["width"])) for k, end in enumerate(ends)],
+        x_range=(-0.5, len(ends) - 0.5),
+        y_range=(-1.0, 1.06),
+    )

@@ -12,7 +12,8 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+import torch
+from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from torch import Tensor
 
@@ -90,6 +91,37 @@ def solve(
     bound = lower_bound(features, np.asarray(separated[0].dual_value), norm=norm)
     worst = float((features * solution).sum(axis=(1, 2)).min())
     return Solution(w=solution @ basis.T, gap=size_of(solution, norm) / worst / bound - 1)
+
+
+def solve_sets(
+    tokens: Float[Tensor, "sample tokens d_model"],
+    queries: Float[Tensor, "sample d_model"],
+    kept: Bool[Tensor, "sample tokens"],
+) -> Float[Tensor, "d_model d_model"] | None:
+    """Return the matrix of least Frobenius norm that keeps several tokens a sample on top.
+
+    All that are kept have one score, and every other token is below that by one or more. None where
+    no matrix does that.
+    """
+    check_packages()
+    cp: Any = importlib.import_module("cvxpy")
+
+    basis, reduced = _basis(queries)
+    first = kept.int().argmax(dim=1)
+    features = _features(tokens, reduced, first)
+    n, d, r = features.shape
+    w = cp.Variable((d, r))
+    margins = features.reshape(n, d * r) @ cp.vec(w, order="C")
+    equal = np.concatenate(
+        [np.delete(row, a) for row, a in zip(kept.numpy(), first.tolist(), strict=True)]
+    )
+    conditions = [margins[~equal] >= 1] if not equal.all() else []
+    conditions += [margins[equal] == 0] if equal.any() else []
+    problem = cp.Problem(cp.Minimize(cp.sum_squares(w)), conditions)
+    problem.solve(solver="CLARABEL")
+    if problem.status != "optimal":
+        return None
+    return torch.from_numpy(np.asarray(w.value) @ basis.T)
 
 
 def size_of(w: Float[ndarray, "d_model rank"], norm: Norm) -> float:

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from orbitlens_papers.attention_svm import choices, directions
+from orbitlens_papers.attention_svm import choices, directions, nonlinear
 from orbitlens_papers.study import Measure
 
 MEASURES: dict[str, Measure] = {
@@ -18,4 +18,7 @@ MEASURES: dict[str, Measure] = {
     "5b": directions.optimal,
     "5c": directions.classifier_agrees,
     "6a": choices.order_is_nothing,
+    "7a": nonlinear.goes_to_general_svm,
+    "7b": nonlinear.beats_single_tokens,
+    "7c": nonlinear.picks_best,
 }

@@ -8,6 +8,8 @@ from orbitlens_papers.claim import Claim, Kind, Protocol, Side
 
 PAPER = "arXiv 2409.17677"
 EXACT = "one wrong label is one too many"
+HERE = "the construction is ours, in the setting of the abstract: separated real vectors"
+BUMPS = "shallow and wide: one layer for the map of tokens and one for labels"
 STAIRS = "the plain reference, a staircase with two ReLU units an id"
 
 CLAIMS: tuple[Claim, ...] = (
@@ -16,7 +18,7 @@ CLAIMS: tuple[Claim, ...] = (
         text="One token-wise map, one uniform attention layer and a ReLU network recall the random "
         "labels of N sequences, every one.",
         source=f"{PAPER}, abstract; the construction is ours, on whole numbers",
-        protocol=Protocol.PROXY,
+        protocol=Protocol.CONSTRUCTION,
         kind=Kind.THEORY,
         measured="wrong labels of any network, N from 16 on, 8 tokens per sequence, 8 labels",
         side=Side.BELOW,
@@ -28,7 +30,7 @@ CLAIMS: tuple[Claim, ...] = (
         key="2a",
         text="They need about √N parameters: the log-log slope lies between 0.45 and 0.70.",
         source=f"{PAPER}, abstract: Õ(√N) suffices; the construction is ours",
-        protocol=Protocol.PROXY,
+        protocol=Protocol.CONSTRUCTION,
         kind=Kind.THEORY,
         measured="distance of the slope of the network's parameter count over N from 0.575, the "
         "middle of that range",
@@ -41,7 +43,7 @@ CLAIMS: tuple[Claim, ...] = (
         key="2b",
         text="Divided by log N the slope lies between 0.35 and 0.55: √N up to logarithms.",
         source=f"{PAPER}, abstract: Õ(√N) suffices; the construction is ours",
-        protocol=Protocol.PROXY,
+        protocol=Protocol.CONSTRUCTION,
         kind=Kind.THEORY,
         measured="distance of the slope of P / log₂ N from 0.45, the middle of that range",
         side=Side.BELOW,
@@ -78,7 +80,7 @@ CLAIMS: tuple[Claim, ...] = (
         key="3a",
         text="The length of sequences hardly matters.",
         source=f"{PAPER}, abstract; the construction is ours",
-        protocol=Protocol.PROXY,
+        protocol=Protocol.CONSTRUCTION,
         kind=Kind.THEORY,
         measured="largest parameter count over the smallest, at lengths from 4 on, N fixed",
         side=Side.BELOW,
@@ -91,7 +93,7 @@ CLAIMS: tuple[Claim, ...] = (
         text="With one label per token they need about √(nN): the slope over n lies between 0.40 "
         "and 0.75.",
         source=f"{PAPER}, abstract: Õ(√(nN)) suffices; the construction is ours",
-        protocol=Protocol.PROXY,
+        protocol=Protocol.CONSTRUCTION,
         kind=Kind.THEORY,
         measured="distance of the slope of P over n, N fixed, from 0.575, the middle of that range",
         side=Side.BELOW,
@@ -103,7 +105,7 @@ CLAIMS: tuple[Claim, ...] = (
         key="3c",
         text="The same construction recalls one label per token, and sequences of any length.",
         source=f"{PAPER}, abstract; the construction is ours, on whole numbers",
-        protocol=Protocol.PROXY,
+        protocol=Protocol.CONSTRUCTION,
         kind=Kind.THEORY,
         measured="wrong labels of any network, over lengths",
         side=Side.BELOW,
@@ -192,5 +194,84 @@ CLAIMS: tuple[Claim, ...] = (
         why=EXACT,
         core=False,
         control="a map of the token alone",
+    ),
+    Claim(
+        key="7a",
+        text="So do they where tokens are separated real vectors, mapped one by one by a ReLU "
+        "network, averaged by one uniform attention layer and read by another ReLU network.",
+        source=f"{PAPER}, abstract; {HERE}",
+        protocol=Protocol.CONSTRUCTION,
+        kind=Kind.THEORY,
+        measured="wrong labels of any transformer, N from 16 on, 8 tokens per sequence from 8 N "
+        "vectors of norm up to 1 and 1/4 or more apart; groups of √N, deep and narrow, shallow and "
+        "wide",
+        side=Side.BELOW,
+        threshold=0.5,
+        why=EXACT,
+        control="half of the sequences differ from another in one vector, which is 2^-24 away from "
+        "that one's",
+    ),
+    Claim(
+        key="7b",
+        text="About √N parameters are enough for that, map of tokens and all: the slope lies "
+        "between 0.45 and 0.70.",
+        source=f"{PAPER}, abstract: Õ(√N) suffices; {HERE}",
+        protocol=Protocol.CONSTRUCTION,
+        kind=Kind.THEORY,
+        measured="distance of the slope of the transformer's parameter count over N from 0.575, "
+        "with as many vectors as sequences have places",
+        side=Side.BELOW,
+        threshold=0.125,
+        why="as 2a: a half and room for logarithms",
+        control=BUMPS,
+    ),
+    Claim(
+        key="7c",
+        text="The length of sequences hardly matters there, although the vocabulary grows with it.",
+        source=f"{PAPER}, abstract; {HERE}",
+        protocol=Protocol.CONSTRUCTION,
+        kind=Kind.THEORY,
+        measured="largest parameter count over the smallest, 4 to 64 tokens per sequence, N fixed",
+        side=Side.BELOW,
+        threshold=1.3,
+        why="as 3a: only bits of ids grow",
+        control="a map that knows all vectors, not the N − 1 at most that tell sequences apart",
+    ),
+    Claim(
+        key="7d",
+        text="That takes a depth of about √N log N: a bit a layer.",
+        source="ours: what is packed in one weight is taken out bit by bit",
+        protocol=Protocol.CONSTRUCTION,
+        kind=Kind.THEORY,
+        measured="distance of the slope of the depth over N from 0.575, the middle of 0.45 to 0.70",
+        side=Side.BELOW,
+        threshold=0.125,
+        why="a half and room for a logarithm",
+        control=BUMPS,
+    ),
+    Claim(
+        key="7e",
+        text="Deep and narrow does it as well: eleven units a layer, whatever N.",
+        source="ours: steps of a staircase can be climbed one after the other",
+        protocol=Protocol.CONSTRUCTION,
+        kind=Kind.THEORY,
+        measured="units of the widest layer of any transformer, with those that carry what is kept",
+        side=Side.BELOW,
+        threshold=11.5,
+        why="seven registers and four units; a staircase in one layer has 2 √N",
+        control="all steps in one layer, the largest N",
+    ),
+    Claim(
+        key="7f",
+        text="Shallow and wide takes parameters in proportion to N.",
+        source="ours: two steps for each id, four where ids must not be mistaken for zero",
+        protocol=Protocol.CONSTRUCTION,
+        kind=Kind.THEORY,
+        measured="distance of the slope of its parameter count over N from 1",
+        side=Side.BELOW,
+        threshold=0.05,
+        why="the number of telling vectors varies by a few hundredths of N",
+        core=False,
+        control="groups of √N",
     ),
 )

@@ -4,13 +4,11 @@ Enters: a result. Leaves: figures as data.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from orbitlens.draw.figure import (
     BLUE,
     GREEN,
-    GREY,
     ORANGE,
     PINK,
     Curve,
@@ -21,14 +19,15 @@ from orbitlens.draw.figure import (
     Points,
     band,
 )
+from orbitlens_papers.memorization.axes import Rows, decades, guide, ticks
+from orbitlens_papers.memorization.depths import separated
 from orbitlens_papers.result import StudyResult
-
-Rows = Sequence[Mapping[str, Any]]
 
 
 def draw_figures(result: StudyResult) -> tuple[Figure, ...]:
     """Return all figures."""
-    return (parameters(result), bits(result), trained(result), order(result))
+    first = (parameters(result), bits(result), trained(result), order(result))
+    return (*first, separated(result))
 
 
 # --- parameters ------------------------------------------------------------------------------
@@ -230,33 +229,6 @@ def _ids(ids: Sequence[int], title: str) -> Panel:
         y_label="id",
         x_ticks=[(float(k), str(k)) for k in range(1, len(ids) + 1)],
     )
-
-
-def guide(x: Sequence[float], first: float, power: float, label: str) -> Curve:
-    """Return a power law through the first point."""
-    return Curve(
-        x=x,
-        y=[first * (value / x[0]) ** power for value in x],
-        colour=GREY,
-        dashed=True,
-        width=1.2,
-        label=label,
-    )
-
-
-def ticks(values: Sequence[float]) -> list[tuple[float, str]]:
-    """Return a tick at each value."""
-    return [(value, f"{value:,.0f}") for value in values]
-
-
-def decades(*lines: Sequence[float]) -> list[tuple[float, str]]:
-    """Return round numbers within reach of the values: 1, 2 and 5 times powers of ten."""
-    values = [value for line in lines for value in line]
-    low, high = min(values) / 1.3, max(values) * 1.3
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    steps = (1, 2, 5) if high / low < 200 else (1,)
-    places = [step * 10.0**power for power in powers for step in steps]
-    return [(value, f"{value:,.0f}") for value in places if low <= value <= high]
 
 
 def marks(rows: Rows, x: str, colour: str, label: str) -> list[Layer]:

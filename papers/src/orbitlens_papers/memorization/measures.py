@@ -1,6 +1,6 @@
 """What measures each claim of the study, by the claim's key."""
 
-from orbitlens_papers.memorization import exact, learning
+from orbitlens_papers.memorization import exact, learning, setting
 from orbitlens_papers.study import Measure
 
 MEASURES: dict[str, Measure] = {
@@ -18,4 +18,10 @@ MEASURES: dict[str, Measure] = {
     "5b": learning.tokens_need_more,
     "5c": learning.labels_need_more,
     "6a": exact.places_tell_apart,
+    "7a": setting.recalls,
+    "7b": setting.parameter_slope,
+    "7c": setting.any_length,
+    "7d": setting.depth_slope,
+    "7e": setting.narrow_is_enough,
+    "7f": setting.wide_slope,
 }

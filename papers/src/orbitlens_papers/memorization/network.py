@@ -3,12 +3,16 @@
 Enters: ids with labels. Leaves: a `Network` that maps each id to its label. It follows the idea of
 bit extraction behind arXiv 2409.17677: about √N groups of about √N ids. The first block
 looks up one number that packs the ids of a group and one that packs their labels; the others peel
-them off bit by bit and compare. Weights are Python integers, so nothing is ever rounded.
+them off bit by bit and compare. Weights are Python integers, so nothing is ever rounded. What is
+looked up may also be a fraction, where no two are nearer than two: its id is what it is rounded
+down to.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -71,22 +75,61 @@ class Network:
         """Blocks."""
         return len(self.blocks)
 
+    @property
+    def width(self) -> int:
+        """Units of the widest block, with those that would carry the registers past it."""
+        return max(self._widths)
+
+    @property
+    def n_dense(self) -> int:
+        """Weights and biases of the same network without residuals, zeros counted as well.
+
+        Registers are never below zero, so a ReLU unit carries each of them past a block.
+        """
+        return sum((a + 1) * b for a, b in pairwise((1, *self._widths, 1)))
+
+    @property
+    def _widths(self) -> list[int]:
+        return [len(block) + len(REGISTERS) for block in self.blocks]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """How ids are spread over blocks."""
+
+    size: int = 0  # ids a group, which are told apart one after the other; 0: the root of N
+    narrow: bool = False  # one step of the staircase a block, instead of all in the first
+    real: bool = False  # what is looked up may be any number from its id to the next
+
+    def groups(self, ids: Sequence[int]) -> list[Sequence[int]]:
+        """Return the ids group by group."""
+        size = self.of(len(ids))
+        return [ids[k : k + size] for k in range(0, len(ids), size)]
+
+    def of(self, n_ids: int) -> int:
+        """Return how many ids a group has."""
+        return self.size or math.isqrt(n_ids - 1) + 1  # the root, rounded up
+
+
+ROOT = Form()
+
 
 # --- building --------------------------------------------------------------------------------
 
 
-def extractor(labels: Mapping[int, int], *, id_bits: int, label_bits: int) -> Network:
-    """Return a network with order √N parameters, up to logarithms, for N ids.
+def extractor(
+    labels: Mapping[int, int], *, id_bits: int, label_bits: int, form: Form = ROOT
+) -> Network:
+    """Return a network for N ids; with groups of √N of order √N parameters, up to logarithms.
 
     Args:
         labels: the label of each id; both are whole numbers from 0 on.
         id_bits: bits that hold every id.
         label_bits: bits that hold every label.
+        form: sizes of groups, and how deep the network is.
     """
     _check(labels, id_bits, label_bits)
-    ids = sorted(labels)
-    size = math.isqrt(len(ids) - 1) + 1  # the root, rounded up
-    groups = [ids[k : k + size] for k in range(0, len(ids), size)]
+    groups, size = form.groups(sorted(labels)), form.of(len(labels))
     packed = [
         (
             _packed(group, id_bits, size),
@@ -95,11 +138,12 @@ def extractor(labels: Mapping[int, int], *, id_bits: int, label_bits: int) -> Ne
         for group in groups
     ]
     starts = [group[0] for group in groups]
-    blocks = [_selector(starts, packed)]
+    steps = _selector(starts, packed)
+    blocks = [steps[k : k + 2] for k in range(0, len(steps), 2)] if form.narrow else [steps]
     for member in range(size):
         left = size - member  # ids that are still packed
         blocks += _peelers(id_bits * left, label_bits * left, id_bits, label_bits)
-        blocks += _comparison(label_bits)
+        blocks += _comparison(label_bits, slack=form.real)
     return Network(blocks=tuple(blocks))
 
 
@@ -111,6 +155,17 @@ def lookup(labels: Mapping[int, int]) -> Network:
     for i in ids:
         block += _step(i, {"out": labels[i] - before})
         before = labels[i]
+    return Network(blocks=(tuple(block),))
+
+
+def bumps(labels: Mapping[int, int]) -> Network:
+    """Return the plain reference for numbers that are two apart: a step up and one down an id.
+
+    It gives zero to what is two away from every number that has an id.
+    """
+    block: list[Unit] = []
+    for i in sorted(labels):
+        block += [*_step(i, {"out": labels[i]}), *_step(i + 2, {"out": -labels[i]})]
     return Network(blocks=(tuple(block),))
 
 
@@ -179,13 +234,15 @@ def _peelers(ids_end: int, labels_end: int, id_bits: int, label_bits: int) -> li
     return blocks
 
 
-def _comparison(label_bits: int) -> list[Block]:
+def _comparison(label_bits: int, *, slack: bool) -> list[Block]:
     """Return two blocks: gap = |x - id|; out += relu(label - 2^c gap); then registers are cleared.
 
-    The gap is a whole number, so anything but a match takes the label below zero.
+    The gap is a whole number, so anything but a match takes the label below zero. With slack it
+    is the distance from the id and the next number together: none for the x that has this id, and
+    at least one for an x that is two away from that.
     """
     compare = (
-        Unit(reads={"x": 1, "id": -1}, writes={"gap": 1}),
+        Unit(reads={"x": 1, "id": -1}, bias=-1 if slack else None, writes={"gap": 1}),
         Unit(reads={"x": -1, "id": 1}, writes={"gap": 1}),
     )
     answer = Unit(reads={"label": 1, "gap": -(1 << label_bits)}, writes={"out": 1})
@@ -196,19 +253,36 @@ def _comparison(label_bits: int) -> list[Block]:
 # --- running ---------------------------------------------------------------------------------
 
 
-def run_exact(network: Network, ids: Sequence[int]) -> list[int]:
-    """Return what the network says for each id, in whole numbers of any length."""
+Exact = int | Fraction
+
+
+def run_exact(network: Network, ids: Sequence[Exact]) -> list[Exact]:
+    """Return what the network says for each number, exactly.
+
+    With fractions all is counted in units of a common part: ReLU commutes with a positive factor,
+    so that biases need no more than the same factor, and whole numbers are all there is.
+    """
+    parts = math.lcm(*(i.denominator for i in ids))
     state = {name: np.zeros(len(ids), dtype=object) for name in REGISTERS}
-    state["x"] = np.array(list(ids), dtype=object)
+    state["x"] = np.array([int(i * parts) for i in ids], dtype=object)
     for block in network.blocks:
         active = []
         for unit in block:
             total = sum(_times(state[name], weight) for name, weight in unit.reads.items())
-            active.append(np.maximum(total + (unit.bias or 0), 0))
+            active.append(np.maximum(total + parts * (unit.bias or 0), 0))
         for unit, value in zip(block, active, strict=True):
             for name, weight in unit.writes.items():
                 state[name] = state[name] + _times(value, weight)
-    return [int(value) for value in state["out"]]
+    return [whole(Fraction(value, parts)) for value in state["out"]]
+
+
+def whole(value: Fraction) -> Exact:
+    """Return a fraction that is whole as an integer, and any other as it is.
+
+    >>> whole(Fraction(4, 2)), whole(Fraction(1, 2))
+    (2, Fraction(1, 2))
+    """
+    return int(value) if value.denominator == 1 else value
 
 
 def _times(values: NDArray[Any], weight: int) -> NDArray[Any]:
