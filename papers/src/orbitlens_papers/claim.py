@@ -37,7 +37,9 @@ class PaperVerdict(StrEnum):
 
     REPRODUCED = "reproduced"
     SEEN = "seen at this scale"
+    CHECKED = "construction checked"  # a construction of ours does it; the theorem was not tested
     PARTLY = "partly reproduced"
+    PARTLY_CHECKED = "construction partly checked"
     NOT_REPRODUCED = "not reproduced"
     NOT_SEEN = "not seen at this scale"
     UNDECIDED = "undecided"
@@ -50,6 +52,7 @@ class Protocol(StrEnum):
 
     AS_STATED = "as stated"  # exact mathematics, or the paper's own setting
     SCALED = "scaled down"
+    CONSTRUCTION = "construction"  # of ours, after the paper's, run exactly
     PROXY = "proxy"  # something else that should go the same way
     RECONSTRUCTION = "reconstruction"  # what is tested was guessed from an abstract
 
@@ -144,12 +147,23 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Origin:
+    """The earlier run that a finding is from, where a result was put together from several."""
+
+    seeds: int
+    base_seed: int
+    date: str
+    code: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Finding:
     """One claim of a paper, tested."""
 
     claim: Claim
     outcome: Outcome
     seconds: float = 0.0
+    origin: Origin | None = None  # None: the run that its result names
 
     def __post_init__(self) -> None:
         """Refuse a core claim whose control was not run."""
@@ -211,9 +225,9 @@ class Finding:
 def paper_verdict(findings: Iterable[Finding], kind: Kind) -> PaperVerdict:
     """Return the verdict on a paper's theory or experiments, from the claims that it states.
 
-    All hold: reproduced, or seen at this scale where one was not tested as stated. Some hold:
-    partly. None holds: not reproduced if one fails as stated, else not seen or undecided. A
-    reconstruction counts for nothing.
+    All hold: reproduced; construction checked where what was not tested as stated is a construction
+    of ours; else seen at this scale. Some hold: partly. None holds: not reproduced if one fails as
+    stated, else not seen or undecided. A reconstruction counts for nothing.
     """
     core = [f for f in findings if f.claim.rank == "core" and f.claim.kind is kind]
     own = [f for f in core if f.claim.protocol is not Protocol.RECONSTRUCTION]
@@ -223,11 +237,19 @@ def paper_verdict(findings: Iterable[Finding], kind: Kind) -> PaperVerdict:
     if not verdicts:
         return PaperVerdict.RECONSTRUCTION if core else PaperVerdict.NONE
     if all(verdict is Verdict.HOLDS for verdict in verdicts):
-        exact = all(f.claim.protocol is Protocol.AS_STATED for f in own)
-        return PaperVerdict.REPRODUCED if exact else PaperVerdict.SEEN
+        return _all_hold({f.claim.protocol for f in own})
+    built = all(f.claim.protocol is Protocol.CONSTRUCTION for f in own)
     order = (
-        (Verdict.HOLDS, PaperVerdict.PARTLY),
+        (Verdict.HOLDS, PaperVerdict.PARTLY_CHECKED if built else PaperVerdict.PARTLY),
         (Verdict.FAILS, PaperVerdict.NOT_REPRODUCED),
         (Verdict.NOT_SEEN, PaperVerdict.NOT_SEEN),
     )
     return next((paper for one, paper in order if one in verdicts), PaperVerdict.UNDECIDED)
+
+
+def _all_hold(used: set[Protocol]) -> PaperVerdict:
+    """Return what a paper's claims amount to that all hold, by how they were tested."""
+    if used == {Protocol.AS_STATED}:
+        return PaperVerdict.REPRODUCED
+    exact = used <= {Protocol.AS_STATED, Protocol.CONSTRUCTION}
+    return PaperVerdict.CHECKED if exact else PaperVerdict.SEEN

@@ -87,6 +87,10 @@ def run(
     cluster: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler to run on.")
     ] = None,
+    claim: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY", help="Only this claim; may be repeated. No figures."),
+    ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Measure anew what was measured before.")
     ] = False,
@@ -110,8 +114,10 @@ def run(
         models=tuple(model or ()),
         text=None if text is None else str(text),
         data=None if data is None else str(data),
+        claims=tuple(claim or ()),
     )
     settings.check_files()
+    figures = figures and not settings.claims  # they are drawn from all claims
     if figures:
         check_packages()
     writable_folder(out)
@@ -205,7 +211,8 @@ def _write(
 
     files = []
     for result, study in zip(results, studies, strict=True):
-        file = out / f"{result.study}-{result.scale}.json"
+        # A part never takes the place of the whole: what it lacks would be missed.
+        file = out / f"{result.study}-{result.scale}{'-part' if result.part else ''}.json"
         write_json(result.to_json(), file)
         files.append(file)
         if figures:

@@ -8,7 +8,7 @@ import math
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
@@ -20,6 +20,7 @@ from orbitlens_papers.claim import (
     Claim,
     Finding,
     Kind,
+    Origin,
     Outcome,
     PaperVerdict,
     Verdict,
@@ -55,6 +56,7 @@ class StudyHeader:
     reused: int
     provenance: Provenance
     sources: tuple[str, ...] = ()  # which data was used, in words; results of before have none
+    part: bool = False  # only some claims were measured, which judges no paper
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +67,9 @@ class StudyResult(StudyHeader):
 
     @property
     def verdicts(self) -> dict[Kind, PaperVerdict]:
-        """What became of the paper's theory, and of its experiments."""
+        """What became of the paper's theory, and of its experiments; nothing by a part of it."""
+        if self.part:
+            return {}
         return {kind: paper_verdict(self.findings, kind) for kind in Kind}
 
     def ranked(self, rank: str, kind: Kind | None = None) -> tuple[Finding, ...]:
@@ -114,6 +118,7 @@ class StudyResult(StudyHeader):
             "sources": list(self.sources),
             "seconds": self.seconds,
             "reused": self.reused,
+            **({"part": True} if self.part else {}),
             "provenance": {
                 "date": self.provenance.date,
                 "versions": dict(self.provenance.versions),
@@ -151,6 +156,7 @@ def _finding_from_json(data: object, where: str) -> Finding:
         claim=decode(Claim, one.get("claim"), f"{where}.claim"),
         outcome=outcome_from_json(one, where),
         seconds=decode(float, one.get("seconds"), f"{where}.seconds"),
+        origin=decode(Origin, one["origin"], f"{where}.origin") if "origin" in one else None,
     )
 
 
@@ -163,8 +169,49 @@ def _finding_to_json(finding: Finding) -> dict[str, Any]:
         "control_failed": finding.control_failed,
         "positive_found": finding.positive_found,
         "seconds": finding.seconds,
+        **({} if finding.origin is None else {"origin": asdict(finding.origin)}),
         **outcome_to_json(finding.outcome),
     }
+
+
+def merged(earlier: StudyResult, later: StudyResult, order: Sequence[str]) -> StudyResult:
+    """Return the later findings, with the earlier ones of claims that were not measured again.
+
+    Each of those carries the run that it is from, and the whole is named after the later one.
+
+    Args:
+        earlier: the result so far, itself perhaps put together.
+        later: some claims of the same study, measured since.
+        order: the keys of all claims.
+
+    Raises:
+        InputError: the two were not measured alike, or a claim is in neither.
+    """
+    for name in ("study", "scale", "models", "sources"):
+        old, new = getattr(earlier, name), getattr(later, name)
+        if old != new:
+            raise InputError(
+                f"two results cannot be put together: {name} {old!r} and {new!r}. Run the claims "
+                "with what the stored result was given, or the whole study."
+            )
+    findings = {
+        one.claim.key: replace(one, origin=_origin(earlier, one)) for one in earlier.findings
+    }
+    findings |= {one.claim.key: one for one in later.findings}
+    missing = [key for key in order if key not in findings]
+    if missing:
+        raise InputError(f"{later.study}: no result has claims {', '.join(missing)}; run them too.")
+    return replace(later, findings=tuple(findings[key] for key in order), part=False)
+
+
+def _origin(result: StudyResult, finding: Finding) -> Origin:
+    """Return the run that a finding is from."""
+    return finding.origin or Origin(
+        seeds=result.seeds,
+        base_seed=result.base_seed,
+        date=result.provenance.date,
+        code=result.provenance.code,
+    )
 
 
 def outcome_to_json(outcome: Outcome) -> dict[str, Any]:

@@ -8,8 +8,9 @@ in a folder.
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from pathlib import Path
 
 from orbitlens.errors import InputError
@@ -33,6 +34,19 @@ LARGEST_OUTCOME = 64_000_000  # bytes
 TICKS = 100  # of the progress bar, a claim
 
 
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """A study, and those of its claims that are tested."""
+
+    study: Study
+    claims: tuple[Claim, ...]
+
+    @property
+    def is_part(self) -> bool:
+        """Whether some claims are left out."""
+        return len(self.claims) < len(self.study.claims)
+
+
 def run_study(
     study: Study,
     settings: Settings,
@@ -53,34 +67,44 @@ def run_study(
         fresh: measure everything anew.
 
     Raises:
-        InputError: the folder cannot be written.
+        InputError: the folder cannot be written, or the study has no claim that the settings name.
         TrainingError: another process is running this study there.
     """
+    chosen = _chosen(study, settings.claims)
     writable_folder(folder)
     with locked(
         folder / f".lock-{study.name}",
         f"{folder}: another process is running the study {study.name} in this folder. Wait until "
         "it has ended: what it has measured is then read; or give this one a folder of its own.",
     ):
-        return _run_study(study, settings, folder, executor, progress, fresh)
+        return _run_study(chosen, settings, folder, executor, progress, fresh)
+
+
+def _chosen(study: Study, keys: Sequence[str]) -> Chosen:
+    known = [claim.key for claim in study.claims]
+    unknown = sorted(set(keys) - set(known))
+    if unknown:
+        raise InputError(
+            f"{study.name} has no claim {', '.join(unknown)}. Expected some of: {' '.join(known)}."
+        )
+    return Chosen(study=study, claims=tuple(c for c in study.claims if c.key in keys or not keys))
 
 
 def _run_study(
-    study: Study,
+    chosen: Chosen,
     settings: Settings,
     folder: Path,
     executor: Executor | None,
     progress: Progress | None,
     fresh: bool,
 ) -> StudyResult:
+    study, claims = chosen.study, chosen.claims
     # Named before anything runs: a module that is edited meanwhile is not the one in memory.
     code = code_digest(*study.measures.values())
-    files = {
-        claim: folder / outcome_file(study, settings, claim, code=code) for claim in study.claims
-    }
+    files = {claim: folder / outcome_file(study, settings, claim, code=code) for claim in claims}
     findings: list[Finding] = []
     reused = 0
-    total = TICKS * len(study.claims)
+    total = TICKS * len(claims)
     bench = Bench(
         settings,
         folder / "runs" / code,
@@ -109,6 +133,7 @@ def _run_study(
         findings=tuple(findings),
         reused=reused,
         provenance=provenance(code),
+        part=chosen.is_part,
     )
 
 

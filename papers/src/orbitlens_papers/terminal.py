@@ -26,7 +26,9 @@ STYLES = {
     "not testable here": "dim",
     "reproduced": "green",
     "seen at this scale": "green",
+    "construction checked": "green",
     "partly reproduced": "yellow",
+    "construction partly checked": "yellow",
     "not reproduced": "red",
 }
 
