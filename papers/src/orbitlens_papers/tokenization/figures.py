@@ -142,17 +142,19 @@ ARMS = (
 def trained(result: StudyResult) -> Figure:
     """Draw losses by step: in the paper-like regime, and with and without positions."""
     blind = result.data("6a")
+    rows = {**result.data("4c").get("arms", {}), **result.data("4a")["arms"]}
     others = (("learned", "learned positions", BLUE), ("blind", "no positions", GREY))
     return Figure(
         name="tokenization-trained",
         title="Transformers over letters and over tokens",
         caption="Held-out loss by step on the source of order 2; lines are means over seeds, bands "
-        "all of them. Left: one layer of width 16, all weights N(0, 0.02²), embeddings tied; ten "
-        "equally likely byte pairs already cost little, before any training. Right: one layer of "
-        "width 64 with torch's own start, over letters: order needs positions.",
+        "all of them; runs over byte pairs end earlier. Left: one layer of width 16, all weights "
+        "N(0, 0.02²), embeddings tied; ten equally likely byte pairs already cost little, before "
+        "any training. Right: one layer of width 64 with torch's own start, over letters: order "
+        "needs positions.",
         panels=(
             _steps_panel(
-                [(result.data("4a")["arms"][key], label, c) for key, label, c in ARMS],
+                [(rows[key], label, c) for key, label, c in ARMS],
                 "the paper-like regime",
             ),
             _steps_panel(
