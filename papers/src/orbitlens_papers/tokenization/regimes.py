@@ -63,7 +63,7 @@ def _ratio_setups(bench: Bench, order: int) -> dict[str, LetterSetup]:
         _small(bench),
         order=order,
         stop_at=NEAR,
-        n_characters=bench.pick(20_000, 300_000, 1_000_000),
+        n_characters=bench.pick(20_000, 150_000, 1_000_000),
     )
     quick, look_every = bench.pick(6, SOON, 5000), bench.pick(3, 10 if order > 1 else 5, 10)
     pairs = replace(near, tokens="pairs", steps=quick, look_every=look_every)
