@@ -5,9 +5,10 @@
     python docs/make_studies.py --draw    # and draw every figure anew
     python docs/make_studies.py --check   # exit 1 if a page or the table is not up to date
 
-FOLDER is what `orbitlens study run all --out FOLDER` filled. Results are in docs/results, figures
-in docs/img/studies. Nothing on the pages is typed: numbers, verdicts and reasons are the results',
-words are those of the claims.
+FOLDER is what `orbitlens study run all --out FOLDER` filled. What `study run NAME --claim KEY` left
+there is put into the stored result, whose other claims then name the run that they are from.
+Results are in docs/results, figures in docs/img/studies. Nothing on the pages is typed: numbers,
+verdicts and reasons are the results', words are those of the claims.
 """
 
 import json
@@ -21,7 +22,8 @@ from orbitlens.draw.figure_png import png_of
 from orbitlens.errors import InputError
 from orbitlens_papers.claim import Finding, Protocol, Verdict
 from orbitlens_papers.registry import STUDIES
-from orbitlens_papers.result import StudyResult, result_from_json
+from orbitlens_papers.result import StudyResult, merged, result_from_json
+from orbitlens_papers.study import Study
 from orbitlens_papers.terminal import interval
 
 DOCS = Path(__file__).resolve().parent
@@ -67,14 +69,27 @@ def keep(folder: Path) -> None:
     RESULTS.mkdir(exist_ok=True)
     PICTURES.mkdir(parents=True, exist_ok=True)
     for name, study in STUDIES.items():
-        file = folder / f"{name}-default.json"
-        if not file.is_file():
-            print(f"{file}: not there; the stored result stays as it is")
+        data = _new(study, folder)
+        if data is None:
+            print(f"{name}: not in {folder}; the stored result stays as it is")
             continue
-        data = json.loads(file.read_text(encoding="utf-8"))
         text = json.dumps(shorter(data), separators=(",", ":"), ensure_ascii=False)
         (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
         draw(study.figures(result_from_json(data)))
+
+
+def _new(study: Study, folder: Path) -> object:
+    """Return a whole result of the folder, or a part put into the stored one; None without both."""
+    whole, part = (folder / f"{study.name}-default{which}.json" for which in ("", "-part"))
+    if whole.is_file():
+        return json.loads(whole.read_text(encoding="utf-8"))
+    if not part.is_file():
+        return None
+    earlier, later = (
+        in_todays_words(result_from_json(json.loads(file.read_text(encoding="utf-8"))))
+        for file in (RESULTS / f"{study.name}.json", part)
+    )
+    return merged(earlier, later, [claim.key for claim in study.claims]).to_json()
 
 
 def draw(figures: Iterable[Figure]) -> None:
@@ -118,7 +133,7 @@ def page(result: StudyResult) -> str:
         f'!!! note "Where the numbers come from"\n    Scale {result.scale}, '
         f"{result.seeds} seeds from {result.base_seed} on, {proof.date}; "
         f"{result.seconds / 60:.1f} minutes of measuring, training runs that were there "
-        f"before not counted; {proof.hardware}; {versions}. "
+        f"before not counted; {proof.hardware}; {versions}. {_earlier(result)}"
         f"Models beside the package's own: {', '.join(result.models) or 'none'}. "
         f"{_data(result)}"
         f"`orbitlens study run {result.study}{' --data DIR' if result.sources else ''}` does it "
@@ -160,6 +175,18 @@ def page(result: StudyResult) -> str:
             "",
         ]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _earlier(result: StudyResult) -> str:
+    """Say which claims are from earlier runs, and which those were."""
+    keys: dict[str, list[str]] = {}
+    for finding in result.findings:
+        if (run := finding.origin) is not None:
+            words = f"{run.seeds} seeds from {run.base_seed} on, {run.date}"
+            keys.setdefault(words, []).append(finding.claim.key)
+    return "".join(
+        f"Claims {' '.join(own)} are from an earlier run: {words}. " for words, own in keys.items()
+    )
 
 
 def _data(result: StudyResult) -> str:
