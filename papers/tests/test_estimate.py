@@ -74,3 +74,24 @@ def test_no_values_are_refused():
         estimate.mean([])
     with pytest.raises(InputError, match="not a share"):
         estimate.share(3, 2, of="systems")
+
+
+def test_a_median_of_censored_numbers_is_bounded_by_what_is_known_of_them(generator):
+    """Whatever a censored number would have been, the interval of the exact ones lies within."""
+    exact = sorted((torch.randn(12, generator=generator).abs() * 10).tolist())
+    lows, highs = [min(x, 8.0) for x in exact], [x if x < 8 else math.inf for x in exact]
+    whole, known = estimate.median(exact, exact), estimate.median(lows, highs)
+    assert (whole.low, whole.high) == (exact[2], exact[9])
+    assert known.low <= whole.low and known.value <= whole.value and known.high >= whole.high
+
+
+def test_the_interval_of_a_median_covers_as_often_as_it_says(generator):
+    draws = torch.randn(2000, 12, generator=generator).exp().tolist()
+    hits = sum(found.low < 1 < found.high for found in (estimate.median(x, x) for x in draws))
+    assert 0.95 < hits / 2000 < 0.975
+
+
+def test_five_numbers_give_a_median_no_interval():
+    assert estimate.median([1.0] * 5, [1.0] * 5).high == math.inf
+    with pytest.raises(InputError, match="pairs in order"):
+        estimate.median([2.0], [1.0])

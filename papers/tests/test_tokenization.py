@@ -227,3 +227,53 @@ def test_the_regime_is_put_into_words_by_the_numbers():
         assert words.startswith("regime-dependent") is dependent
         assert ("64 default" in words) is dependent
     assert "regime-dependent" not in regimes.regime({"16 small": [6]}, 6)  # it ended there
+
+
+# --- the ratio of steps ----------------------------------------------------------------------
+
+
+def curve(*shares, every=50):
+    gap = UNIGRAM - ENTROPY
+    steps = [every * k for k in range(len(shares))]
+    return {"steps": steps, "losses": [UNIGRAM - share * gap for share in shares]}
+
+
+def test_a_share_is_reached_between_two_looks_or_never():
+    run = curve(0.0, 0.5, 0.95)
+    assert training.reached(run, 0.9) == (50, 100)
+    assert training.reached(run, 0.97) == (100, math.inf)
+
+
+def test_a_ratio_of_steps_is_rounded_against_the_claim():
+    letters, pairs = curve(0.0, 0.1, 0.95), curve(0.3, 0.6, 0.92, every=10)
+    assert training.ratio(letters, pairs, 0.9) == (50 / 20, 100 / 11)
+
+
+def test_a_slow_run_that_never_gets_there_counts_as_its_whole_budget_at_least():
+    never, pairs = curve(0.0, 0.1, 0.2), curve(0.3, 0.6, 0.92, every=10)
+    assert training.ratio(never, pairs, 0.9) == (100 / 20, math.inf)
+
+
+def test_a_quick_run_that_never_gets_there_shows_no_ratio():
+    letters, never = curve(0.0, 0.1, 0.95), curve(0.3, 0.6, 0.7, every=10)
+    assert training.ratio(letters, never, 0.9) == (0.0, 100 / 21)
+
+
+def test_pairs_that_are_there_before_training_count_a_step():
+    letters, pairs = curve(0.0, 0.1, 0.7), curve(0.65, 0.7, every=10)
+    assert training.ratio(letters, pairs, 0.6) == (50.0, 100.0)
+
+
+def test_equally_quick_runs_do_not_pass_for_slow_ones():
+    runs = [curve(0.0, 0.5, 0.95) for _ in range(12)]
+    found, data = regimes._ratios({"letters": runs, "pairs": runs}, 0.9)
+    assert found.high < 4.0
+    assert data["note"].startswith("0 of 12 runs over letters and 0 of 12")
+
+
+def test_slow_runs_are_found_though_they_are_censored():
+    slow = [curve(0.0, *[0.1] * 20) for _ in range(12)]
+    quick = [curve(0.3, 0.6, 0.92, every=10) for _ in range(12)]
+    found, data = regimes._ratios({"letters": slow, "pairs": quick}, 0.9)
+    assert (found.value, found.low, found.high, found.n) == (50.0, 50.0, math.inf, 12)
+    assert data["steps"]["letters"] == [None] * 12

@@ -129,6 +129,35 @@ def smallest(values: Sequence[float], *, of: str) -> Estimate:
     return Estimate(value=bottom, low=bottom, high=bottom, n=n, how=f"smallest of {n} {of}")
 
 
+def median(lows: Sequence[float], highs: Sequence[float], *, of: str = "seeds") -> Estimate:
+    """Return the median of numbers that are known to lie between two ends each, as censored ones.
+
+    The interval is that of order statistics, which asks nothing of a distribution: its lower end is
+    made of lower ends alone and its upper end of upper ends, so that both bound what the exact
+    numbers would have given. The value is the median of the lower ends. With fewer than six there
+    is no interval of 95 %.
+
+    >>> found = median([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1.0, 2.0, 3.0, 4.0, 5.0, math.inf])
+    >>> found.value, found.low, found.high
+    (3.5, 1.0, inf)
+    """
+    n = _some(lows)
+    if len(highs) != n or any(a > b for a, b in zip(lows, highs, strict=True)):
+        raise InputError(f"{n} lower and {len(highs)} upper ends; expected pairs in order.")
+    from scipy.stats import binom
+
+    least, most = sorted(lows), sorted(highs)
+    place = int(binom.ppf((1 - LEVEL) / 2, n, 0.5))  # fewer than 2.5 % have so few on one side
+    value = (least[(n - 1) // 2] + least[n // 2]) / 2
+    if not place:
+        return Estimate(
+            value=value, low=-math.inf, high=math.inf, n=n, how=f"median of {n} {of}: no interval"
+        )
+    return Estimate(
+        value=value, low=least[place - 1], high=most[n - place], n=n, how=f"median over {n} {of}"
+    )
+
+
 def correlation(first: Sequence[float], second: Sequence[float], *, of: str) -> Estimate:
     """Return Pearson's r with Fisher's interval."""
     n = _some(first)

@@ -26,7 +26,7 @@ from orbitlens.draw.figure import (
     band,
 )
 from orbitlens_papers.result import StudyResult
-from orbitlens_papers.tokenization.regimes import SOON, STARTS, WIDTHS
+from orbitlens_papers.tokenization.regimes import LAST, SOON, STARTS, WIDTHS
 from orbitlens_papers.tokenization.source import ENTROPY, UNIGRAM, block_loss
 
 Rows = Sequence[Mapping[str, Any]]
@@ -36,7 +36,7 @@ LOSS = "loss (nats per character)"
 
 def draw_figures(result: StudyResult) -> tuple[Figure, ...]:
     """Return all figures."""
-    return (unigrams(result), trained(result), boundary(result))
+    return (unigrams(result), trained(result), ratios(result), boundary(result))
 
 
 # --- unigram models --------------------------------------------------------------------------
@@ -147,9 +147,10 @@ def trained(result: StudyResult) -> Figure:
         name="tokenization-trained",
         title="Transformers over letters and over tokens",
         caption="Held-out loss by step on the source of order 2; lines are means over seeds, bands "
-        "all of them. Left: one layer of width 16, all weights N(0, 0.02²), embeddings tied; ten "
-        "equally likely byte pairs already cost little, before any training. Right: one layer of "
-        "width 64 with torch's own start, over letters: order needs positions.",
+        "all of them. Left: one layer of width 16, all weights "
+        "N(0, 0.02²), embeddings tied; ten equally likely byte pairs already cost little, before "
+        "any training. Right: one layer of width 64 with torch's own start, over letters: order "
+        "needs positions.",
         panels=(
             _steps_panel(
                 [(result.data("4a")["arms"][key], label, c) for key, label, c in ARMS],
@@ -170,6 +171,49 @@ def _steps_panel(arms: Sequence[tuple[Rows, str, str]], title: str) -> Panel:
         values = [[row["losses"][k] for row in rows] for k in range(len(steps))]
         layers.append(band(steps, values, colour=colour, label=label, markers=False))
     return Panel(layers=layers, title=title, x_label="step", y_label=LOSS, y_range=(0.47, 0.76))
+
+
+# --- the ratio of steps ----------------------------------------------------------------------
+
+
+def ratios(result: StudyResult) -> Figure:
+    """Draw the steps of each seed's pair to two shares of the gap."""
+    panels = [
+        _took(result.data(key)["steps"], share)
+        for key, share in (("4e", "nine tenths"), ("4f", "seven tenths"))
+        if "steps" in result.data(key)
+    ]
+    return Figure(
+        name="tokenization-ratios",
+        title="Steps that letters and byte pairs need for the same share of the gap",
+        caption="A line a seed, one layer of width 16 in the paper-like regime, order 2. Crosses "
+        "are runs over letters that had not got there when their budget ended: they need more.",
+        panels=panels,
+        height=3.8,
+    )
+
+
+def _took(steps: Mapping[str, Sequence[float | None]], share: str) -> Panel:
+    layers: list[Layer] = []
+    for letters, pairs in zip(steps["letters"], steps["pairs"], strict=True):
+        y = [
+            float(most if x is None else max(x, 1.0))
+            for x, most in ((pairs, SOON), (letters, LAST))
+        ]
+        layers.append(Curve(x=[0.0, 1.0], y=y, colour=GREY, width=1.0))
+        for x, at, known in ((0.0, y[0], pairs), (1.0, y[1], letters)):
+            symbol, colour = ("x", PINK) if known is None else ("circle", BLUE)
+            layers.append(Points(x=[x], y=[at], colour=colour, symbol=symbol, size=6.0))
+    return Panel(
+        layers=layers,
+        title=f"{share} of the gap",
+        y_label="steps",
+        y_log=True,
+        x_range=(-0.3, 1.3),
+        x_ticks=[(0.0, "ten byte pairs"), (1.0, "letters")],
+        y_ticks=[(float(n), f"{n}") for n in (1, 10, 30, 100, 300, 700)],
+        legend=False,
+    )
 
 
 # --- the boundary ----------------------------------------------------------------------------

@@ -17,6 +17,8 @@ MEASURES: dict[str, Measure] = {
     "4b": partial(regimes.pairs_are_fast, arm="pairs"),
     "4c": partial(regimes.pairs_are_fast, arm="pairs, equal characters"),
     "4d": partial(regimes.letters_are_slow, soon=True),
+    "4e": partial(regimes.times_as_many, share=regimes.NEAR),
+    "4f": partial(regimes.times_as_many, share=regimes.PART),
     "5a": regimes.slow_everywhere,
     "5b": unigram.ten_for_any_order,
     "6a": regimes.blind_without_positions,

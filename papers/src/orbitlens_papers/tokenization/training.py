@@ -4,6 +4,7 @@ Enters: a job. Leaves: its losses by step, in nats a character, so that runs com
 tokens are. The model is the lab's, with the lab's switches.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -151,6 +152,29 @@ def closed_by(row: Row, step: int) -> float:
     """Return the largest share of the gap that an arm closed by that step."""
     pairs = zip(row["steps"], row["losses"], strict=True)
     return max(closed(loss) for at, loss in pairs if at <= step)
+
+
+def reached(row: Row, share: float) -> tuple[float, float]:
+    """Return the last look before a run had closed a share of the gap, and the first after it.
+
+    A run that never had: its last look, and infinity.
+    """
+    before = 0.0
+    for step, loss in zip(row["steps"], row["losses"], strict=True):
+        if closed(loss) >= share:
+            return before, float(step)
+        before = float(step)
+    return before, math.inf
+
+
+def ratio(slow: Row, quick: Row, share: float) -> tuple[float, float]:
+    """Return the least and the largest ratio of steps that the looks at two runs allow.
+
+    A slow run that never got there took at least all its steps; a quick one that never did leaves
+    nothing but a ratio of at least 0. One that was there before training counts as one step.
+    """
+    (slow_before, slow_at), (quick_before, quick_at) = reached(slow, share), reached(quick, share)
+    return slow_before / max(quick_at, 1.0), slow_at / (quick_before + 1)
 
 
 def half_way(row: Row, most: int) -> int:
