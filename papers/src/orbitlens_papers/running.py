@@ -8,7 +8,7 @@ in a folder.
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Executor
 from pathlib import Path
 
@@ -41,6 +41,7 @@ def run_study(
     executor: Executor | None = None,
     progress: Progress | None = None,
     fresh: bool = False,
+    only: Collection[str] = (),
 ) -> StudyResult:
     """Test every claim that `folder` holds no outcome of yet, and return them all.
 
@@ -51,18 +52,25 @@ def run_study(
         executor: who does the work, such as a cluster; processes of this machine if None.
         progress: called with what is done and what there is to do.
         fresh: measure everything anew.
+        only: keys of the claims to test, so that the result holds these alone; empty: all.
 
     Raises:
-        InputError: the folder cannot be written.
+        InputError: the folder cannot be written, or there is no claim of such a key.
         TrainingError: another process is running this study there.
     """
+    unknown = sorted(set(only) - {claim.key for claim in study.claims})
+    if unknown:
+        known = ", ".join(claim.key for claim in study.claims)
+        raise InputError(
+            f"{study.name} has no claim {', '.join(unknown)}. Expected some of: {known}."
+        )
     writable_folder(folder)
     with locked(
         folder / f".lock-{study.name}",
         f"{folder}: another process is running the study {study.name} in this folder. Wait until "
         "it has ended: what it has measured is then read; or give this one a folder of its own.",
     ):
-        return _run_study(study, settings, folder, executor, progress, fresh)
+        return _run_study(study, settings, folder, executor, progress, fresh, only)
 
 
 def _run_study(
@@ -72,15 +80,15 @@ def _run_study(
     executor: Executor | None,
     progress: Progress | None,
     fresh: bool,
+    only: Collection[str],
 ) -> StudyResult:
     # Named before anything runs: a module that is edited meanwhile is not the one in memory.
     code = code_digest(*study.measures.values())
-    files = {
-        claim: folder / outcome_file(study, settings, claim, code=code) for claim in study.claims
-    }
+    chosen = [claim for claim in study.claims if not only or claim.key in only]
+    files = {claim: folder / outcome_file(study, settings, claim, code=code) for claim in chosen}
     findings: list[Finding] = []
     reused = 0
-    total = TICKS * len(study.claims)
+    total = TICKS * len(chosen)
     bench = Bench(
         settings,
         folder / "runs" / code,
