@@ -5,9 +5,10 @@
     python docs/make_studies.py --draw    # and draw every figure anew
     python docs/make_studies.py --check   # exit 1 if a page or the table is not up to date
 
-FOLDER is what `orbitlens study run all --out FOLDER` filled. Results are in docs/results, figures
-in docs/img/studies. Nothing on the pages is typed: numbers, verdicts and reasons are the results',
-words are those of the claims.
+FOLDER is what `orbitlens study run all --out FOLDER` filled; claims that were not measured there
+(`--claim`) stay as they are stored, and the page says of which run they are. Results are in
+docs/results, figures in docs/img/studies. Nothing on the pages is typed: numbers, verdicts and
+reasons are the results', words are those of the claims.
 """
 
 import json
@@ -19,9 +20,9 @@ from pathlib import Path
 from orbitlens.draw.figure import Figure
 from orbitlens.draw.figure_png import png_of
 from orbitlens.errors import InputError
-from orbitlens_papers.claim import Finding, Protocol, Verdict
+from orbitlens_papers.claim import Finding, Origin, Protocol, Verdict
 from orbitlens_papers.registry import STUDIES
-from orbitlens_papers.result import StudyResult, result_from_json
+from orbitlens_papers.result import StudyResult, renewed, result_from_json
 from orbitlens_papers.terminal import interval
 
 DOCS = Path(__file__).resolve().parent
@@ -71,10 +72,13 @@ def keep(folder: Path) -> None:
         if not file.is_file():
             print(f"{file}: not there; the stored result stays as it is")
             continue
-        data = json.loads(file.read_text(encoding="utf-8"))
-        text = json.dumps(shorter(data), separators=(",", ":"), ensure_ascii=False)
-        (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
-        draw(study.figures(result_from_json(data)))
+        measured = result_from_json(json.loads(file.read_text(encoding="utf-8")))
+        kept = RESULTS / f"{name}.json"
+        old = result_from_json(json.loads(kept.read_text("utf-8"))) if kept.is_file() else None
+        result = renewed(old, measured, [claim.key for claim in study.claims])
+        text = json.dumps(shorter(result.to_json()), separators=(",", ":"), ensure_ascii=False)
+        kept.write_text(text + "\n", encoding="utf-8")
+        draw(study.figures(result))
 
 
 def draw(figures: Iterable[Figure]) -> None:
@@ -120,7 +124,7 @@ def page(result: StudyResult) -> str:
         f"{result.seconds / 60:.1f} minutes of measuring, training runs that were there "
         f"before not counted; {proof.hardware}; {versions}. "
         f"Models beside the package's own: {', '.join(result.models) or 'none'}. "
-        f"{_data(result)}"
+        f"{_data(result)}{_origins(result)}"
         f"`orbitlens study run {result.study}{' --data DIR' if result.sources else ''}` does it "
         "again.",
         "",
@@ -166,6 +170,19 @@ def _data(result: StudyResult) -> str:
     return f"Data: {'; '.join(result.sources)}. " if result.sources else ""
 
 
+def _origins(result: StudyResult) -> str:
+    """Say which claims were measured in another run than the rest, with which seeds and when."""
+    by_run: dict[Origin, list[str]] = {}
+    for finding in result.findings:
+        if finding.origin is not None:
+            by_run.setdefault(finding.origin, []).append(finding.claim.key)
+    return "".join(
+        f"Of an earlier run ({run.seeds} seeds from {run.base_seed} on, {run.date}): "
+        f"{' '.join(keys)}. "
+        for run, keys in by_run.items()
+    )
+
+
 def _left_out(finding: Finding) -> str:
     """Say what a measurement put into words itself, and which models were left out, and why."""
     data = finding.outcome.data
@@ -178,9 +195,17 @@ def _verdicts(result: StudyResult) -> list[str]:
     """Return the verdicts on theory and experiments, and how our own claims came out."""
     lines = []
     for kind, verdict in result.verdicts.items():
-        counts = _counts(result.ranked("core", kind))
-        lines += [f"**{kind.value.capitalize()}: {verdict.value}.** {counts}", ""]
+        findings = result.ranked("core", kind)
+        given = _given(result, findings)
+        words = f"**{kind.value.capitalize()}: {verdict.value}{'' if given else '.'}**"
+        lines += [f"{words}{given and given + '.'} {_counts(findings)}", ""]
     return [*lines, f"Claims of our own: {_counts(result.ranked('ours'))}", ""]
+
+
+def _given(result: StudyResult, findings: Sequence[Finding]) -> str:
+    """Return what a verdict takes as given, where there is one."""
+    given = STUDIES[result.study].given
+    return f", given {given}" if given and findings else ""
 
 
 def _counts(findings: Sequence[Finding]) -> str:
@@ -230,14 +255,15 @@ def table(results: list[StudyResult], folder: str) -> str:
         cells.append(STUDIES[result.study].read)
         for kind, verdict in result.verdicts.items():
             findings = result.ranked("core", kind)
-            cells += [_verdict_cell(findings, verdict.value), _protocol_cell(findings)]
+            words = f"**{verdict.value}**{_given(result, findings)}"
+            cells += [_verdict_cell(findings, words), _protocol_cell(findings)]
         cells.append(_short_counts(result.ranked("ours")))
         lines.append(line(cells))
     return "\n".join(lines)
 
 
 def _verdict_cell(findings: Sequence[Finding], verdict: str) -> str:
-    return f"**{verdict}**: {_short_counts(findings)}" if findings else "–"
+    return f"{verdict}: {_short_counts(findings)}" if findings else "–"
 
 
 def _short_counts(findings: Sequence[Finding]) -> str:

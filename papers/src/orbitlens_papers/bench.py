@@ -60,6 +60,7 @@ class Settings:
     models: tuple[str, ...] = ()  # folders of models, beside those of the package
     text: str | None = None  # a file for language modelling
     data: str | None = None  # a folder of data sets, by the names they are published under
+    only: tuple[str, ...] = ()  # keys of the claims to measure; empty: all
 
     def __post_init__(self) -> None:
         """Refuse numbers of seeds that mean nothing."""

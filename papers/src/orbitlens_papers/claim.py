@@ -144,12 +144,23 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Origin:
+    """The run that a finding comes from, where that is not the one of the rest of its result."""
+
+    seeds: int
+    base_seed: int
+    date: str
+    code: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Finding:
     """One claim of a paper, tested."""
 
     claim: Claim
     outcome: Outcome
     seconds: float = 0.0
+    origin: Origin | None = None  # None: the run of the result that holds it
 
     def __post_init__(self) -> None:
         """Refuse a core claim whose control was not run."""

@@ -70,6 +70,10 @@ def run(
         int,
         typer.Option(metavar="N", min=0, help="The first seed; others draw anew."),
     ] = 0,
+    claim: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY", help="Only this claim, without figures; may be repeated."),
+    ] = None,
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Outcomes and figures; a rerun resumes.")
     ] = Path("out/studies"),
@@ -110,8 +114,10 @@ def run(
         models=tuple(model or ()),
         text=None if text is None else str(text),
         data=None if data is None else str(data),
+        only=tuple(claim or ()),
     )
     settings.check_files()
+    figures = figures and not claim  # a figure needs the numbers of several claims
     if figures:
         check_packages()
     writable_folder(out)
@@ -129,7 +135,7 @@ def run(
     if json_file is not None:
         write_json(written[0] if len(written) == 1 else {"studies": written}, json_file)
     if json_file is None or str(json_file) != "-":
-        _show(results, files, json_file)
+        _show(results, chosen, files, json_file)
 
 
 @study_app.command()
@@ -213,14 +219,16 @@ def _write(
     return files
 
 
-def _show(results: "list[StudyResult]", files: list[Path], json_file: Path | None) -> None:
+def _show(
+    results: "list[StudyResult]", studies: "list[Study]", files: list[Path], json_file: Path | None
+) -> None:
     from rich.text import Text
 
     from orbitlens_papers.terminal import result_view
 
     console = stdout()
-    for result in results:
-        for part in result_view(result):
+    for result, study in zip(results, studies, strict=True):
+        for part in result_view(result, given=study.given):
             console.print(part)
         console.print()
     for file in [*files, *([json_file] if json_file is not None else [])]:

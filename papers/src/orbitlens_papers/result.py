@@ -8,7 +8,7 @@ import math
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
@@ -20,6 +20,7 @@ from orbitlens_papers.claim import (
     Claim,
     Finding,
     Kind,
+    Origin,
     Outcome,
     PaperVerdict,
     Verdict,
@@ -124,6 +125,43 @@ class StudyResult(StudyHeader):
         }
 
 
+def renewed(stored: StudyResult | None, measured: StudyResult, keys: Sequence[str]) -> StudyResult:
+    """Return what was measured now, and from the stored result what was not, with its origin.
+
+    Args:
+        stored: an earlier result of the study; None where there is none.
+        measured: the result of a run, of all claims or of some.
+        keys: the claims of the study, in order.
+
+    Raises:
+        InputError: a claim is in neither.
+    """
+    found = {f.claim.key: f for f in measured.findings}
+    earlier = {} if stored is None else {f.claim.key: _from(stored, f) for f in stored.findings}
+    missing = [key for key in keys if key not in found and key not in earlier]
+    if missing:
+        raise InputError(
+            f"{measured.study}: {', '.join(missing)} measured neither now nor before. Run these "
+            "claims as well."
+        )
+    models = measured.models
+    if stored is not None and len(found) < len(keys):
+        models = tuple(dict.fromkeys((*stored.models, *models)))
+    return replace(
+        measured, models=models, findings=tuple(found.get(k) or earlier[k] for k in keys)
+    )
+
+
+def _from(stored: StudyResult, finding: Finding) -> Finding:
+    origin = Origin(
+        seeds=stored.seeds,
+        base_seed=stored.base_seed,
+        date=stored.provenance.date,
+        code=stored.provenance.code,
+    )
+    return replace(finding, origin=finding.origin or origin)
+
+
 def result_from_json(data: object) -> StudyResult:
     """Return the result that `to_json` wrote.
 
@@ -151,6 +189,7 @@ def _finding_from_json(data: object, where: str) -> Finding:
         claim=decode(Claim, one.get("claim"), f"{where}.claim"),
         outcome=outcome_from_json(one, where),
         seconds=decode(float, one.get("seconds"), f"{where}.seconds"),
+        origin=decode(Origin | None, one.get("origin"), f"{where}.origin"),
     )
 
 
@@ -163,6 +202,7 @@ def _finding_to_json(finding: Finding) -> dict[str, Any]:
         "control_failed": finding.control_failed,
         "positive_found": finding.positive_found,
         "seconds": finding.seconds,
+        **({} if finding.origin is None else {"origin": vars(finding.origin)}),
         **outcome_to_json(finding.outcome),
     }
 

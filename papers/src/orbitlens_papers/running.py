@@ -8,7 +8,7 @@ in a folder.
 
 import json
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
 
@@ -41,36 +41,29 @@ def run_study(
     executor: Executor | None = None,
     progress: Progress | None = None,
     fresh: bool = False,
-    only: Collection[str] = (),
 ) -> StudyResult:
-    """Test every claim that `folder` holds no outcome of yet, and return them all.
+    """Test every claim that `folder` holds no outcome of yet, and return all that were asked for.
 
     Args:
         study: the paper.
-        settings: scale, seeds and models.
+        settings: scale, seeds and models, and which claims where not all are wanted.
         folder: where outcomes are kept, and training runs below it.
         executor: who does the work, such as a cluster; processes of this machine if None.
         progress: called with what is done and what there is to do.
         fresh: measure everything anew.
-        only: keys of the claims to test, so that the result holds these alone; empty: all.
 
     Raises:
         InputError: the folder cannot be written, or there is no claim of such a key.
         TrainingError: another process is running this study there.
     """
-    unknown = sorted(set(only) - {claim.key for claim in study.claims})
-    if unknown:
-        known = ", ".join(claim.key for claim in study.claims)
-        raise InputError(
-            f"{study.name} has no claim {', '.join(unknown)}. Expected some of: {known}."
-        )
+    _refuse_unknown(study, settings)
     writable_folder(folder)
     with locked(
         folder / f".lock-{study.name}",
         f"{folder}: another process is running the study {study.name} in this folder. Wait until "
         "it has ended: what it has measured is then read; or give this one a folder of its own.",
     ):
-        return _run_study(study, settings, folder, executor, progress, fresh, only)
+        return _run_study(study, settings, folder, executor, progress, fresh)
 
 
 def _run_study(
@@ -80,11 +73,10 @@ def _run_study(
     executor: Executor | None,
     progress: Progress | None,
     fresh: bool,
-    only: Collection[str],
 ) -> StudyResult:
     # Named before anything runs: a module that is edited meanwhile is not the one in memory.
     code = code_digest(*study.measures.values())
-    chosen = [claim for claim in study.claims if not only or claim.key in only]
+    chosen = [claim for claim in study.claims if claim.key in (settings.only or (claim.key,))]
     files = {claim: folder / outcome_file(study, settings, claim, code=code) for claim in chosen}
     findings: list[Finding] = []
     reused = 0
@@ -118,6 +110,15 @@ def _run_study(
         reused=reused,
         provenance=provenance(code),
     )
+
+
+def _refuse_unknown(study: Study, settings: Settings) -> None:
+    unknown = sorted(set(settings.only) - {claim.key for claim in study.claims})
+    if unknown:
+        known = ", ".join(claim.key for claim in study.claims)
+        raise InputError(
+            f"{study.name} has no claim {', '.join(unknown)}. Expected some of: {known}."
+        )
 
 
 def _sources(study: Study, bench: Bench) -> tuple[str, ...]:

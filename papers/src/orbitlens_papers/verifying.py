@@ -115,10 +115,11 @@ def verify_claim(
 ) -> Verification:
     """Measure one claim anew, as it was measured for the stored result."""
     old = stored.finding(key)
+    run = old.origin or stored
     settings = Settings(
         scale=scale_of(stored.scale),
-        seeds=stored.seeds,
-        base_seed=stored.base_seed,
+        seeds=run.seeds,
+        base_seed=run.base_seed,
         models=again.models,
         text=again.text,
         data=again.data,

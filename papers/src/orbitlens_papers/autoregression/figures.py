@@ -307,25 +307,26 @@ def _formula(result: StudyResult) -> Panel:
 
 def gradient_step(result: StudyResult) -> Figure:
     """Draw trained attention beside one gradient step, and the step by length of context."""
-    data = result.data("5a")
+    structured = result.data("5a")["runs"]
+    # Of the free models 5c has the cosines and 5d the errors.
+    free = [result.data("5d")["numbers"], result.data("5c")["settings"]]
     settings = ("commuting", "not commuting")
     errors: list[Layer] = [Level(at=1.0)]
     cosines: list[Layer] = [Level(at=1.0)]
     for shift, (kind, colour) in zip((-0.18, 0.18), KINDS, strict=True):
-        by_setting = [data["runs"][f"{setting}, {kind}"] for setting in settings]
-        xs = [x for k, runs in enumerate(by_setting) for x in _beside(k + shift, len(runs), 0.05)]
-        flat = [run for runs in by_setting for run in runs]
-        ratios = [run["mse"] / run["step_mse"] for run in flat]
-        errors.append(Points(x=xs, y=ratios, colour=colour, label=kind, size=6.5))
         if kind == "structured":
-            raw = [run["cosine"] for run in flat]
-            cosines.append(
-                Points(x=xs, y=raw, colour=SKY, symbol="x", label="structured, as trained")
+            own = [structured[f"{setting}, {kind}"] for setting in settings]
+            ratios = [[run["mse"] / run["step_mse"] for run in runs] for runs in own]
+            turned, raw = (
+                [[r[key] for r in runs] for runs in own] for key in ("aligned", "cosine")
             )
-        label = "structured, turned upright" if kind == "structured" else kind
-        cosines.append(
-            Points(x=xs, y=[run["aligned"] for run in flat], colour=colour, label=label, size=6.5)
-        )
+            label = "structured, turned upright"
+            cosines.append(_seeds(raw, shift, SKY, "structured, as trained", symbol="x"))
+        else:
+            ratios, turned = ([part[setting] for setting in settings] for part in free)
+            label = kind
+        errors.append(_seeds(ratios, shift, colour, kind))
+        cosines.append(_seeds(turned, shift, colour, label))
     ticks = [(float(k), name) for k, name in enumerate(settings)]
     return Figure(
         name=f"{NAME}-gradient-step",
@@ -342,6 +343,17 @@ def gradient_step(result: StudyResult) -> Figure:
         n_columns=3,
         height=3.3,
     )
+
+
+def _seeds(
+    by_setting: Sequence[Sequence[float]], shift: float, colour: str, label: str, symbol: str = ""
+) -> Points:
+    """Return a point a seed, beside each other, for every setting."""
+    x = [v for k, runs in enumerate(by_setting) for v in _beside(k + shift, len(runs), 0.05)]
+    y = [value for runs in by_setting for value in runs]
+    if symbol:
+        return Points(x=x, y=y, colour=colour, label=label, symbol=symbol)
+    return Points(x=x, y=y, colour=colour, label=label, size=6.5)
 
 
 def _by_setting(

@@ -177,20 +177,15 @@ def identity(result: StudyResult) -> Figure:
 def trained_identity(result: StudyResult) -> Figure:
     """Draw the same in models that have learnt to add, by layer."""
     data: Mapping[str, Any] = result.data("5a")
-    tables, peaks = (
-        {name.partition(", ")[2]: part for name, part in data[key].items()}
-        for key in ("tables", "peaks")
-    )
-    panels = _tables_and_leads(tables, peaks)
+    panels = _tables_and_leads(data["tables"], data["peaks"])
     return Figure(
         name="breaking-symmetry-trained-slices",
         title="Which digit does a slice stand for in models that have learnt to add?",
         caption="How often a linear probe reads digit j of the question off the state above digit "
         "k, on held-out questions; causal models without encoding, trained on two-digit addition. "
         "Tables: the first seed. Lines: the lead by layer, bands span the seeds "
-        "whose model with all residuals answers 99 % of questions; the other kinds are of the same "
-        "seeds after as many steps, and those without residuals, or with MLPs' only, have learnt "
-        "less.",
+        "whose model with all residuals answers 99 % of questions; those without residuals are of "
+        "the same seeds after as many steps, and have learnt less.",
         panels=panels,
         n_columns=3,
         height=3.3,
@@ -213,7 +208,11 @@ def _table(values: Sequence[Sequence[float]], title: str) -> Panel:
 
 def _leads(peaks: Mapping[str, Sequence[Sequence[float]]]) -> Panel:
     lines: list[Layer] = [Level(at=0.0)]
-    lines += [_band(peaks[name], colour, NAMES[name]) for name, colour in RESIDUALS.items()]
+    lines += [
+        _band(peaks[name], colour, NAMES[name])
+        for name, colour in RESIDUALS.items()
+        if name in peaks
+    ]
     return Panel(
         layers=lines,
         title="lead of the own token",
@@ -265,7 +264,7 @@ def addition(result: StudyResult) -> Figure:
         "bands are 95 % intervals over seeds (the range where there are two)."
         " The ceiling is the best that any predictor can do "
         "which sees tokens but not their order, by enumerating all pairs. Right: token accuracy "
-        "on two-digit addition after equal training by encoding and residual connections, causal; "
+        "on two-digit addition after 2,000 steps by encoding and residual connections, causal; "
         "bars are 95 % intervals.",
         panels=(
             Panel(
@@ -300,7 +299,10 @@ def _learning_curve(curves: Sequence[Mapping[str, Any]], colour: str, label: str
 
 
 def _residuals(result: StudyResult) -> Panel:
-    scores = result.data("6b")["scores"]
+    # 6b holds models with all residuals and without any, 6c and 6d those with one kind.
+    parts = [result.data(key) for key in ("6b", "6c", "6d")]
+    scores = {name: rows for part in parts for name, rows in part.get("scores", {}).items()}
+    scores |= parts[0].get("encoded", {})
     shades = {"all": BLUE, "attention": GREEN, "mlp": PINK, "none": ORANGE}
     names = {"all": "all", "attention": "attention's", "mlp": "MLPs'", "none": "none"}
     rows = [(key, key.partition(", ")[2], estimate.mean(values)) for key, values in scores.items()]

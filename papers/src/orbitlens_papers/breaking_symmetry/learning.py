@@ -146,21 +146,14 @@ def full_meets_ceiling(bench: Bench) -> Outcome:
 # --- claims 5 and 6: residuals ---------------------------------------------------------------
 
 
-def short_runs(bench: Bench) -> dict[str, list[Trained]]:
-    """Return two-digit runs by encoding and residuals, such as "none, all"; a list over seeds."""
+def short_runs(bench: Bench, residual: str, position: str = "none") -> list[Trained]:
+    """Return two-digit runs of one kind, one a seed; trained when they are first asked for."""
 
-    def make() -> dict[str, list[Trained]]:
+    def make() -> list[Trained]:
         seeds = bench.first_seeds(bench.pick(2, 8, 8))
-        # Claims are about models without encoding; the others are for comparison.
-        encodings = bench.pick(("none",), ("none",), ENCODINGS)
-        places = list(product(encodings, RESIDUALS, seeds))
-        by_cell: dict[str, list[Trained]] = {f"{p}, {r}": [] for p, r, _ in places}
-        runs = train_all(bench, [short_run(bench, *place) for place in places])
-        for (p, r, _), run in zip(places, runs, strict=True):
-            by_cell[f"{p}, {r}"].append(run)
-        return by_cell
+        return train_all(bench, [short_run(bench, position, residual, seed) for seed in seeds])
 
-    return bench.once("residual runs", make)
+    return bench.once(f"residual runs, {position}, {residual}", make)
 
 
 def right_for_others(run: Trained) -> float:
@@ -176,8 +169,7 @@ def right_for_others(run: Trained) -> float:
 
 def _worth(bench: Bench, kept: str, score: Callable[[Trained], float]) -> estimate.Estimate:
     """Return a score with all residuals less that with some; same seeds, data and order."""
-    runs = short_runs(bench)
-    pairs = (runs["none, all"], runs[f"none, {kept}"])
+    pairs = (short_runs(bench, "all"), short_runs(bench, kept))
     return estimate.difference(*([score(run) for run in side] for side in pairs))
 
 
@@ -187,19 +179,29 @@ def _right(run: Trained) -> float:
 
 def residuals_help_learning(bench: Bench) -> Outcome:
     """6b: token accuracy with all residuals less with none; control: answers to others."""
-    runs = short_runs(bench)
+    runs = {kind: short_runs(bench, kind) for kind in ("all", "none")}
     outcome = Outcome(
         result=_worth(bench, "none", _right),
         control=_worth(bench, "none", right_for_others),
         data={
-            "scores": {name: [_right(r) for r in rows] for name, rows in runs.items()},
-            "exact": {name: [r.result.accuracy for r in rows] for name, rows in runs.items()},
-            "losses": {name: [r.result.loss for r in rows] for name, rows in runs.items()},
-            "curves": {name: [_points(r) for r in rows] for name, rows in runs.items()},
-            "steps": runs["none, all"][0].result.steps,
+            "scores": {f"none, {kind}": _scores(rows) for kind, rows in runs.items()},
+            "encoded": _encoded(bench),
+            "exact": {kind: [r.result.accuracy for r in rows] for kind, rows in runs.items()},
+            "losses": {kind: [r.result.loss for r in rows] for kind, rows in runs.items()},
+            "steps": runs["all"][0].result.steps,
         },
     )
     return judged(bench, outcome)
+
+
+def _scores(runs: Sequence[Trained]) -> list[float]:
+    return [_right(run) for run in runs]
+
+
+def _encoded(bench: Bench) -> dict[str, list[float]]:
+    """Return scores of models with an encoding: for comparison, at the full scale only."""
+    kinds = bench.pick((), (), tuple(product(ENCODINGS[1:], RESIDUALS)))
+    return {f"{p}, {kept}": _scores(short_runs(bench, kept, p)) for p, kept in kinds}
 
 
 def one_residual_suffices(bench: Bench, *, kept: str) -> Outcome:
@@ -211,6 +213,7 @@ def one_residual_suffices(bench: Bench, *, kept: str) -> Outcome:
         result=_worth(bench, kept, _right),
         control=_worth(bench, kept, right_for_others),
         positive=_worth(bench, "none", _right),
+        data={"scores": {f"none, {kept}": _scores(short_runs(bench, kept))}},
     )
     return judged(bench, outcome)
 
@@ -220,17 +223,16 @@ def one_residual_suffices(bench: Bench, *, kept: str) -> Outcome:
 Layers = Sequence[float]
 
 
-def trained_tables(bench: Bench) -> dict[str, list[dict[str, Any]]]:
-    """Return identity tables by residuals, for seeds whose model with all of them has learnt."""
+def trained_tables(bench: Bench, residual: str) -> list[dict[str, Any]]:
+    """Return identity tables, for seeds whose model with all residuals has learnt."""
 
-    def make() -> dict[str, list[dict[str, Any]]]:
-        runs = short_runs(bench)
+    def make() -> list[dict[str, Any]]:
         least = bench.pick(0.0, LEARNT, LEARNT)
-        kept = [k for k, run in enumerate(runs["none, all"]) if run.result.accuracy >= least]
-        names = [f"none, {residual}" for residual in RESIDUALS]
-        return {name: [_tables(bench, runs[name][k]) for k in kept] for name in names}
+        learnt = [run.result.accuracy >= least for run in short_runs(bench, "all")]
+        runs = zip(short_runs(bench, residual), learnt, strict=True)
+        return [_tables(bench, run) for run, has_learnt in runs if has_learnt]
 
-    return bench.once("trained tables", make)
+    return bench.once(f"trained tables, {residual}", make)
 
 
 def _tables(bench: Bench, run: Trained) -> dict[str, Any]:
@@ -270,10 +272,10 @@ READINGS: dict[str, Callable[[Layers], float]] = {"last": _last, "mean": _mean, 
 
 
 def _too_few(bench: Bench) -> Outcome | None:
-    n = len(trained_tables(bench)["none, all"])
+    n = len(trained_tables(bench, "all"))
     if n >= bench.pick(0, FEWEST, FEWEST):
         return None
-    total = len(short_runs(bench)["none, all"])
+    total = len(short_runs(bench, "all"))
     return Outcome(
         obstacle=f"{n} of {total} models were trained to {LEARNT:.0%} of answers right; at least "
         f"{FEWEST} are needed"
@@ -288,21 +290,25 @@ def trained_slices(bench: Bench, *, over: str) -> Outcome:
     few = _too_few(bench)
     if few is not None:
         return few
-    tables, read = trained_tables(bench), READINGS[over]
-    own = tables["none, all"]
-    peaks = {name: [row["peaks"] for row in rows] for name, rows in tables.items()}
-    data: dict[str, Any] = {"note": f"lead {lead_by_layer(peaks['none, all'])}"}
-    if over == "last":
-        data |= {
-            "peaks": peaks,
-            "tables": {name: rows[0]["last"] for name, rows in tables.items()},
-        }
+    own, read = trained_tables(bench, "all"), READINGS[over]
     outcome = Outcome(
         result=estimate.mean([read(row["peaks"]) for row in own]),
         control=estimate.mean([read(row["shuffled"]) for row in own]),
-        data=data,
+        data={
+            "note": f"lead {lead_by_layer([row['peaks'] for row in own])}",
+            **(_drawn(bench) if over == "last" else {}),
+        },
     )
     return judged(bench, outcome)
+
+
+def _drawn(bench: Bench) -> dict[str, Any]:
+    """Return what the figure shows: tables of the first seed, leads of all, with and without."""
+    by_kind = {kind: trained_tables(bench, kind) for kind in ("all", "none")}
+    return {
+        "peaks": {kind: [row["peaks"] for row in rows] for kind, rows in by_kind.items()},
+        "tables": {kind: rows[0]["last"] for kind, rows in by_kind.items()},
+    }
 
 
 def residuals_keep_trained_slices(bench: Bench, *, over: str) -> Outcome:
@@ -310,17 +316,16 @@ def residuals_keep_trained_slices(bench: Bench, *, over: str) -> Outcome:
     few = _too_few(bench)
     if few is not None:
         return few
-    tables, read = trained_tables(bench), READINGS[over]
+    pairs = list(zip(*(trained_tables(bench, kind) for kind in ("all", "none")), strict=True))
     gaps = {
-        kind: [
-            [a - b for a, b in zip(one[kind], other[kind], strict=True)]
-            for one, other in zip(tables["none, all"], tables["none, none"], strict=True)
-        ]
+        kind: [[a - b for a, b in zip(one[kind], other[kind], strict=True)] for one, other in pairs]
         for kind in ("peaks", "shuffled")
     }
     result, control = (
         replace(found, how=f"paired, {found.how}")
-        for found in (estimate.mean([read(row) for row in rows]) for rows in gaps.values())
+        for found in (
+            estimate.mean([READINGS[over](row) for row in rows]) for rows in gaps.values()
+        )
     )
     data = {"note": f"difference {lead_by_layer(gaps['peaks'])}"}
     return judged(bench, Outcome(result=result, control=control, data=data))
