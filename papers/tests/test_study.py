@@ -18,7 +18,7 @@ from orbitlens_papers.bench import Bench, Scale, Settings, WorkerError, scale_of
 from orbitlens_papers.claim import Claim, Kind, Outcome, PaperVerdict, Protocol, Side
 from orbitlens_papers.estimate import largest
 from orbitlens_papers.registry import STUDIES, study_of
-from orbitlens_papers.result import result_from_json
+from orbitlens_papers.result import renewed, result_from_json
 from orbitlens_papers.running import run_study
 from orbitlens_papers.study import Parts, Study
 
@@ -320,3 +320,34 @@ def test_unknown_names_get_the_nearest():
         scale_of("huge")
     with pytest.raises(InputError, match="seeds"):
         Settings(seeds=-1)
+
+
+def test_some_claims_can_be_measured_alone_and_an_unknown_one_is_refused(tmp_path):
+    result = run_study(study(), replace(SMOKE, only=("2",)), tmp_path)
+    assert [finding.claim.key for finding in result.findings] == ["2"]
+    assert len(CALLS) == 1
+    with pytest.raises(InputError, match=r"no claim 9\. Expected some of: 1, 2"):
+        run_study(study(), replace(SMOKE, only=("9",)), tmp_path)
+
+
+def test_what_was_not_measured_anew_keeps_its_numbers_and_says_of_which_run_it_is(tmp_path):
+    old = run_study(study(), SMOKE, tmp_path)
+    part = run_study(study(), replace(SMOKE, base_seed=7, only=("2",)), tmp_path)
+    whole = renewed(old, part, ["1", "2"])
+    stored = result_from_json(json.loads(json.dumps(whole.to_json())))
+    first, second = stored.findings
+    assert first.outcome == old.findings[0].outcome
+    assert (first.origin.base_seed, first.origin.code) == (0, old.provenance.code)
+    assert second.origin is None
+    assert stored.base_seed == 7
+    again = renewed(stored, run_study(study(), replace(SMOKE, only=("2",)), tmp_path), ["1", "2"])
+    assert again.findings[0].origin == first.origin
+    with pytest.raises(InputError, match="1 measured neither now nor before"):
+        renewed(None, part, ["1", "2"])
+
+
+def test_claims_with_seeds_of_their_own_take_more_where_more_are_asked_for(tmp_path):
+    bench = Bench(Settings(base_seed=5), tmp_path)
+    assert bench.first_seeds(8) == range(5, 13)
+    more = Bench(Settings(base_seed=5, seeds=12), tmp_path)
+    assert more.first_seeds(8) == range(5, 17)
