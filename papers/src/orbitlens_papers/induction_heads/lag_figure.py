@@ -21,9 +21,9 @@ def random_lags(result: StudyResult) -> Figure:
         caption="Left: share of next tokens that are right, by lag; models are trained on even "
         "lags (dots below) alone, bands span the seeds. Middle: attention of the best head of the "
         "last layer to the place behind the present token's earlier occurrence, and to the same "
-        "places where the second pass has its tokens in another order; a point a seed. Right: the score "
-        "(first less second), layer one's attention to the token in front, and accuracy over "
-        "training, all seeds.",
+        "places where the second pass has its tokens in another order; a point a seed. Right: "
+        "the score (first less second), layer one's attention to the token in front, and accuracy "
+        "over training, all seeds.",
         panels=(_by_lag(data), _looks_where(data), _over_training(data)),
         n_columns=3,
         height=3.5,
