@@ -205,9 +205,17 @@ def _verdicts(result: StudyResult) -> list[str]:
     """Return the verdicts on theory and experiments, and how our own claims came out."""
     lines = []
     for kind, verdict in result.verdicts.items():
-        counts = _counts(result.ranked("core", kind))
-        lines += [f"**{kind.value.capitalize()}: {verdict.value}.** {counts}", ""]
+        findings = result.ranked("core", kind)
+        given = _given(result, findings)
+        words = f"**{kind.value.capitalize()}: {verdict.value}{'' if given else '.'}**"
+        lines += [f"{words}{given and given + '.'} {_counts(findings)}", ""]
     return [*lines, f"Claims of our own: {_counts(result.ranked('ours'))}", ""]
+
+
+def _given(result: StudyResult, findings: Sequence[Finding]) -> str:
+    """Return what a verdict takes as given, where there is one."""
+    given = STUDIES[result.study].given
+    return f", given {given}" if given and findings else ""
 
 
 def _counts(findings: Sequence[Finding]) -> str:
@@ -257,14 +265,15 @@ def table(results: list[StudyResult], folder: str) -> str:
         cells.append(STUDIES[result.study].read)
         for kind, verdict in result.verdicts.items():
             findings = result.ranked("core", kind)
-            cells += [_verdict_cell(findings, verdict.value), _protocol_cell(findings)]
+            words = f"**{verdict.value}**{_given(result, findings)}"
+            cells += [_verdict_cell(findings, words), _protocol_cell(findings)]
         cells.append(_short_counts(result.ranked("ours")))
         lines.append(line(cells))
     return "\n".join(lines)
 
 
 def _verdict_cell(findings: Sequence[Finding], verdict: str) -> str:
-    return f"**{verdict}**: {_short_counts(findings)}" if findings else "–"
+    return f"{verdict}: {_short_counts(findings)}" if findings else "–"
 
 
 def _short_counts(findings: Sequence[Finding]) -> str:

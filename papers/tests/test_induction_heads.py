@@ -7,7 +7,15 @@ import pytest
 import torch
 
 from orbitlens.errors import InputError
-from orbitlens_papers.induction_heads import chains, information, learning, model, stages
+from orbitlens_papers.induction_heads import (
+    chains,
+    information,
+    learning,
+    model,
+    random_lags,
+    stages,
+    two_layers,
+)
 from orbitlens_papers.induction_heads.chains import CHAINS, Chain
 from orbitlens_papers.jobs import Job
 
@@ -227,3 +235,76 @@ def test_the_first_gradient_of_the_selector_is_the_modified_information(generato
         got.append(float(fall.mean() / a))
         wanted.append(information.information_of(chain, joint, lags)[1])
     assert got == pytest.approx(wanted, rel=1e-2)
+
+
+# --- random lags -----------------------------------------------------------------------------
+
+LAGS = two_layers.LagSetup(lags=(8, 11, 14), symbols=14, length=28, width=16, steps=4, batch=4)
+
+
+def test_sequences_come_back_after_their_own_lag(generator):
+    drawn = two_layers.returning(LAGS, 40, generator)
+    assert set(drawn.lags.tolist()) == set(LAGS.lags)
+    for row, lag in zip(drawn.tokens, drawn.lags.tolist(), strict=True):
+        assert torch.equal(row[lag:], row[:-lag])
+        assert len(set(row[:lag].tolist())) == lag
+    assert torch.equal(drawn.known.sum(dim=1), LAGS.length - 1 - drawn.lags)
+
+
+def test_a_reordered_pass_has_the_same_tokens_and_none_in_its_place(generator):
+    drawn = two_layers.returning(LAGS, 20, generator)
+    other = two_layers.reordered(drawn, generator)
+    rows = zip(drawn.tokens, other.tokens, drawn.lags.tolist(), strict=True)
+    for before, after, lag in rows:
+        first, second = before[:lag], after[lag : 2 * lag]
+        assert torch.equal(after[:lag], first)
+        assert torch.equal(second.sort().values, first.sort().values)
+        assert not (second == first).any()
+
+
+def test_an_induction_head_that_was_planted_is_found(generator):
+    hand = two_layers.hand_set(LAGS)
+    drawn = two_layers.returning(LAGS, 50, generator)
+    same, reordered = two_layers.induction(hand, drawn, generator)
+    assert same > 0.9
+    assert reordered < 0.01
+    assert two_layers.accuracy(hand, drawn) > 0.9
+
+
+def test_a_head_that_looks_back_by_a_fixed_distance_does_not_pass_for_one(generator):
+    """It predicts, and looks at the right place, as long as all lags are the same."""
+    one_lag = replace(LAGS, lags=(11,))
+    back = two_layers.hand_set(LAGS, distance=10)
+    fixed = two_layers.returning(one_lag, 50, generator)
+    same, reordered = two_layers.induction(back, fixed, generator)
+    assert same == pytest.approx(1.0)
+    assert reordered == pytest.approx(1.0)
+    assert two_layers.accuracy(back, fixed) == 1.0
+    assert two_layers.accuracy(back, two_layers.returning(LAGS, 50, generator)) < 0.8
+
+
+def test_hiding_the_token_in_front_takes_the_copier_away_and_no_other_place_does(generator):
+    hand = two_layers.hand_set(LAGS)
+    drawn = two_layers.returning(LAGS, 50, generator)
+    whole = two_layers.accuracy(hand, drawn)
+    assert two_layers.accuracy(hand, drawn, hidden=1) < 0.2
+    assert two_layers.accuracy(hand, drawn, hidden=2) == whole
+    assert two_layers.in_front(hand, drawn)[0] == pytest.approx(1.0)
+
+
+def test_a_place_that_is_hidden_gets_no_attention_and_the_future_none_ever(generator):
+    net = two_layers.TwoLayers(LAGS, seed=1)
+    drawn = two_layers.returning(LAGS, 3, generator)
+    with torch.no_grad():
+        _, seen = net(drawn.tokens, hidden=3)
+    assert seen[0].diagonal(-3, -2, -1).max() == 0.0
+    assert seen[1].diagonal(-3, -2, -1).min() > 0.0
+    assert all(layer.triu(1).max() == 0.0 for layer in seen)
+
+
+def test_a_short_run_is_judged_at_all_lags_and_repeats_itself():
+    setup = replace(LAGS, lags=(8, 10), symbols=24, length=48)
+    run, again = (random_lags.learn(Job(setup=setup, seed=5)) for _ in range(2))
+    assert run == again
+    assert sorted(map(int, run["by_lag"])) == list(range(8, 25))
+    assert run["looks"][0]["step"] == 0.0

@@ -369,3 +369,10 @@ def test_unknown_names_get_the_nearest():
         scale_of("huge")
     with pytest.raises(InputError, match="seeds"):
         Settings(seeds=-1)
+
+
+def test_claims_with_seeds_of_their_own_take_more_where_more_are_asked_for(tmp_path):
+    bench = Bench(Settings(base_seed=5), tmp_path)
+    assert bench.first_seeds(8) == range(5, 13)
+    more = Bench(Settings(base_seed=5, seeds=12), tmp_path)
+    assert more.first_seeds(8) == range(5, 17)

@@ -113,6 +113,11 @@ class Bench:
         """The seeds to run."""
         return range(self.settings.base_seed, self.settings.base_seed + self.settings.n_seeds)
 
+    def first_seeds(self, n: int) -> range:
+        """Return n seeds or, where the user asked for more, those: for claims with their own n."""
+        first = self.settings.base_seed
+        return range(first, first + max(n, self.settings.seeds))
+
     def data_file(self, name: str) -> Path | None:
         """Return a data set of the user's; None where no folder was given, or it has no such."""
         return self.settings.data_file(name)

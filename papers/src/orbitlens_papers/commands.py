@@ -135,7 +135,7 @@ def run(
     if json_file is not None:
         write_json(written[0] if len(written) == 1 else {"studies": written}, json_file)
     if json_file is None or str(json_file) != "-":
-        _show(results, files, json_file)
+        _show(results, chosen, files, json_file)
 
 
 @study_app.command()
@@ -220,14 +220,16 @@ def _write(
     return files
 
 
-def _show(results: "list[StudyResult]", files: list[Path], json_file: Path | None) -> None:
+def _show(
+    results: "list[StudyResult]", studies: "list[Study]", files: list[Path], json_file: Path | None
+) -> None:
     from rich.text import Text
 
     from orbitlens_papers.terminal import result_view
 
     console = stdout()
-    for result in results:
-        for part in result_view(result):
+    for result, study in zip(results, studies, strict=True):
+        for part in result_view(result, given=study.given):
             console.print(part)
         console.print()
     for file in [*files, *([json_file] if json_file is not None else [])]:

@@ -56,11 +56,11 @@ def run_study(
     progress: Progress | None = None,
     fresh: bool = False,
 ) -> StudyResult:
-    """Test every claim that `folder` holds no outcome of yet, and return them all.
+    """Test every claim that `folder` holds no outcome of yet, and return all that were asked for.
 
     Args:
         study: the paper.
-        settings: scale, seeds and models.
+        settings: scale, seeds and models, and which claims where not all are wanted.
         folder: where outcomes are kept, and training runs below it.
         executor: who does the work, such as a cluster; processes of this machine if None.
         progress: called with what is done and what there is to do.

@@ -58,6 +58,7 @@ class Study:
     claims: tuple[Claim, ...]
     parts: Callable[[], Parts]
     at: str = ""  # the scale of what is not tested as stated, beside the paper's
+    given: str = ""  # what verdicts on the paper take as given: put in, and not found
     on_models: frozenset[str] = frozenset()  # claims that also look at models the user gives
     on_text: frozenset[str] = frozenset()  # claims that need a text the user gives
     # Files looked for in the user's folder of data, each with what is used where it is missing.

@@ -92,8 +92,10 @@ def interval(estimate: "Estimate") -> str:
     return f"{number(estimate.value)} [{number(estimate.low)}, {number(estimate.high)}]"
 
 
-def result_view(result: "StudyResult") -> "Iterator[RenderableType]":
-    """Yield the findings and the verdict."""
+def result_view(result: "StudyResult", *, given: str = "") -> "Iterator[RenderableType]":
+    """Yield the findings and the verdict, with what that takes as given."""
+    from orbitlens_papers.claim import PaperVerdict
+
     yield Text(f"{result.title} ({result.paper})", style="bold")
     yield Text(f"scale {result.scale}, {result.seeds} seeds, {result.seconds:.0f} s of measuring\n")
     for finding in result.findings:
@@ -101,6 +103,8 @@ def result_view(result: "StudyResult") -> "Iterator[RenderableType]":
     for kind, verdict in result.verdicts.items():
         line = Text(f"\nverdict on the paper's {kind.value}: ", style="bold")
         line.append(verdict.value, style=STYLES.get(verdict.value, ""))
+        if given and verdict is not PaperVerdict.NONE:
+            line.append(f", given {given}", style="not bold")
         yield line
     if result.ours:
         counted = ", ".join(f"{n} {verdict.value}" for verdict, n in result.ours.items())

@@ -204,14 +204,14 @@ def _cosine(out: Tensor, step: Tensor) -> float:
 Runs = dict[str, list[dict[str, Any]]]
 
 
-def runs(bench: Bench) -> Runs:
-    """Return the runs, such as "commuting, free" and "commuting, free, broken"."""
-    return bench.once("augmented", lambda: _runs(bench))
+def runs(bench: Bench, kind: str) -> Runs:
+    """Return the runs of a kind, such as "commuting, free" and "commuting, free, broken"."""
+    return bench.once(f"augmented, {kind}", lambda: _runs(bench, kind))
 
 
-def _runs(bench: Bench) -> Runs:
+def _runs(bench: Bench, kind: str) -> Runs:
     arms = {}
-    for setting, kind, broken in product(SETTINGS, KINDS, (False, True)):
+    for setting, broken in product(SETTINGS, (False, True)):
         setup = StepSetup(
             setting=setting,
             kind=kind,
@@ -221,7 +221,10 @@ def _runs(bench: Bench) -> Runs:
             pool=bench.pick(2**9, 2**14, 2**14),
             broken=broken,
         )
-        seeds = [bench.generator(f"augmented {setting}", s).initial_seed() for s in bench.seeds]
+        # Four seeds left 5b undecided; its control is so far off that four will do.
+        own = kind == "structured" and not broken
+        numbers = bench.first_seeds(bench.pick(3, 8, 8)) if own else bench.seeds
+        seeds = [bench.generator(f"augmented {setting}", s).initial_seed() for s in numbers]
         arms[_name(setting, kind, broken=broken)] = Arm(setup=setup, seeds=seeds)
     return run_arms(bench, train, arms)
 
@@ -235,7 +238,7 @@ def direction(bench: Bench, *, kind: str, what: str) -> Outcome:
 
     `what` is "aligned" or, as trained, "cosine".
     """
-    by_name = runs(bench)
+    by_name = runs(bench, kind)
     outcome = Outcome(
         result=estimate.mean(_over(by_name, kind, what, least=True)),
         control=estimate.mean(_over(by_name, kind, what, least=False, broken=True)),
@@ -251,7 +254,7 @@ def direction(bench: Bench, *, kind: str, what: str) -> Outcome:
 
 def error(bench: Bench, *, kind: str, both_sides: bool) -> Outcome:
     """5b, 5d, 5e: error over that of the gradient step, or its distance from 1."""
-    by_name = runs(bench)
+    by_name = runs(bench, kind)
 
     def number(name: str) -> list[float]:
         ratios = [run["mse"] / run["step_mse"] for run in by_name[name]]

@@ -153,7 +153,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="5a",
         text="On tokens (0, s_t, s_{t−1}), linear attention of the theorem's structure learns one "
-        "step of gradient descent.",
+        "step of gradient descent, up to turns of planes that value and score undo together (the "
+        "cosine was defined anew after a first look, for commuting W; 5f has it as first written).",
         source=f"{PAPER}, abstract; the cosine was defined anew here: planes are turned "
         "upright first (5f is without that)",
         protocol=Protocol.SCALED,

@@ -8,12 +8,10 @@ from typing import Any
 
 from orbitlens.draw.figure import (
     BLUE,
-    GREEN,
     GREY,
     ORANGE,
     PALETTE,
     PINK,
-    SKY,
     Curve,
     Figure,
     Heat,
@@ -22,11 +20,10 @@ from orbitlens.draw.figure import (
     Panel,
     Points,
 )
+from orbitlens_papers.autoregression.step_figure import NAME, beside, gradient_step
 from orbitlens_papers.result import StudyResult
 
-NAME = "in-context-autoregression"
 ZERO = 1e-6  # a loss below it is zero up to the end of training
-KINDS = (("structured", BLUE), ("free", ORANGE))
 
 
 def draw_figures(result: StudyResult) -> tuple[Figure, ...]:
@@ -193,7 +190,7 @@ def places(result: StudyResult) -> Figure:
     for name, values in ratios.items():
         layers.append(
             Points(
-                x=_beside(float(name), len(values), 0.06),
+                x=beside(float(name), len(values), 0.06),
                 y=values,
                 colour=GREY if int(name) == d else ORANGE,
                 size=6.5,
@@ -249,7 +246,7 @@ def order(result: StudyResult) -> Figure:
         Curve(x=[0.7, 1.3], y=[least] * 2, colour=GREY, dashed=True, label="least possible"),
     ]
     layers += [
-        Points(x=_beside(float(place), len(losses)), y=losses, colour=colour, size=6.5)
+        Points(x=beside(float(place), len(losses)), y=losses, colour=colour, size=6.5)
         for place, (_, losses, colour) in enumerate(rows)
     ]
     return Figure(
@@ -274,11 +271,6 @@ def order(result: StudyResult) -> Figure:
     )
 
 
-def _beside(place: float, n: int, step: float = 0.07) -> list[float]:
-    """Return places next to each other, around one."""
-    return [place + step * (k - (n - 1) / 2) for k in range(n)]
-
-
 def _formula(result: StudyResult) -> Panel:
     rows = result.data("1e")["rows"]
     x = [row["sampled"] for row in rows]
@@ -299,71 +291,6 @@ def _formula(result: StudyResult) -> Panel:
         title="expected loss of random models",
         x_label="Monte-Carlo",
         y_label="formula",
-    )
-
-
-# --- the gradient step -----------------------------------------------------------------------
-
-
-def gradient_step(result: StudyResult) -> Figure:
-    """Draw trained attention beside one gradient step, and the step by length of context."""
-    data = result.data("5a")
-    settings = ("commuting", "not commuting")
-    errors: list[Layer] = [Level(at=1.0)]
-    cosines: list[Layer] = [Level(at=1.0)]
-    for shift, (kind, colour) in zip((-0.18, 0.18), KINDS, strict=True):
-        by_setting = [data["runs"][f"{setting}, {kind}"] for setting in settings]
-        xs = [x for k, runs in enumerate(by_setting) for x in _beside(k + shift, len(runs), 0.05)]
-        flat = [run for runs in by_setting for run in runs]
-        ratios = [run["mse"] / run["step_mse"] for run in flat]
-        errors.append(Points(x=xs, y=ratios, colour=colour, label=kind, size=6.5))
-        if kind == "structured":
-            raw = [run["cosine"] for run in flat]
-            cosines.append(
-                Points(x=xs, y=raw, colour=SKY, symbol="x", label="structured, as trained")
-            )
-        label = "structured, turned upright" if kind == "structured" else kind
-        cosines.append(
-            Points(x=xs, y=[run["aligned"] for run in flat], colour=colour, label=label, size=6.5)
-        )
-    ticks = [(float(k), name) for k, name in enumerate(settings)]
-    return Figure(
-        name=f"{NAME}-gradient-step",
-        title="Attention on tokens (0, sₜ, sₜ₋₁), and one step of gradient descent",
-        caption="With the theorem's structure attention is the step of best length; with all "
-        "entries free it does better than the step, in a slightly other direction. One point per "
-        "seed. How a plane's turn is split between value and score hardly changes the loss; "
-        "upright means that values do not turn. Right: error of one step by number of tokens.",
-        panels=(
-            _by_setting(errors, "error", "error over that of the step", ticks),
-            _by_setting(cosines, "direction", "cosine with the step", ticks),
-            _lengths(result),
-        ),
-        n_columns=3,
-        height=3.3,
-    )
-
-
-def _by_setting(
-    layers: Sequence[Layer], title: str, label: str, ticks: Sequence[tuple[float, str]]
-) -> Panel:
-    return Panel(layers=layers, title=title, y_label=label, x_ticks=ticks, x_range=(-0.5, 1.5))
-
-
-def _lengths(result: StudyResult) -> Panel:
-    data = result.data("5a")["by_length"]
-    x = [float(n) for n in data["lengths"]]
-    return Panel(
-        layers=[
-            Curve(x=x, y=data[name], colour=colour, label=name, markers=True)
-            for name, colour in (("commuting", GREEN), ("not commuting", PINK))
-        ],
-        title="error of the best step",
-        x_label="tokens in the context, T",
-        y_label="squared error, |s| = 1",
-        x_log=True,
-        x_ticks=[(value, str(int(value))) for value in x],
-        y_range=(0.0, 1.0),
     )
 
 

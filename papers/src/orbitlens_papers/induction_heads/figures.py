@@ -20,6 +20,7 @@ from orbitlens.draw.figure import (
     Panel,
     Points,
 )
+from orbitlens_papers.induction_heads.lag_figure import random_lags
 from orbitlens_papers.result import StudyResult
 
 CHAINS = {"a": "{1, 2}", "b": "{1, 3}"}
@@ -36,6 +37,7 @@ def draw_figures(result: StudyResult) -> tuple[Figure, ...]:
         worth(result),
         joint(result),
         information(result),
+        random_lags(result),
     )
 
 

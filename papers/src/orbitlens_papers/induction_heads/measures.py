@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from orbitlens_papers.induction_heads import information, stages
+from orbitlens_papers.induction_heads import information, random_lags, stages
 from orbitlens_papers.study import Measure
 
 MEASURES: dict[str, Measure] = {
@@ -20,4 +20,9 @@ MEASURES: dict[str, Measure] = {
     "5b": partial(stages.generalises, where="less_fixed"),
     "6a": information.parents_lead,
     "6b": information.plain_lead,
+    "7a": random_lags.forms,
+    "7b": partial(random_lags.predicts, where="accuracy"),
+    "7c": random_lags.needs_the_token_in_front,
+    "7d": partial(random_lags.predicts, where="left_out"),
+    "7e": random_lags.copies_first,
 }
