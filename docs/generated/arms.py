@@ -65,12 +65,13 @@ def runs(*, noise: bool = False) -> Runs:
 
 
 def collected() -> dict[str, Any]:
-    """Return the losses that the study judges: those of seeds that all compared arms have."""
+    """Return the losses that the study judges: plan, arm, seed, and the controls as `noise`."""
     losses: dict[str, Any] = {"noise": {}}
     for noise, place in ((False, losses), (True, losses["noise"])):
         for plan, arms in runs(noise=noise).items():
-            seeds = sorted(set.intersection(*(set(arms[arm]) for arm in arms)))
-            place[plan] = {arm: {s: own[s]["loss"] for s in seeds} for arm, own in arms.items()}
+            place[plan] = {
+                arm: {seed: own[seed]["loss"] for seed in sorted(own)} for arm, own in arms.items()
+            }
     return losses
 
 

@@ -8,11 +8,11 @@ learn; the positive control is a model that is known to lose, in which every hea
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeVar
 
 from orbitlens.lab.run import RunConfig, run_config
 from orbitlens_papers import estimate
@@ -32,6 +32,7 @@ HURT = "averaging"  # known to lose
 NOISE_STEPS = 1000
 IMAGES = "arms-images"  # of digits that are inside the package
 Losses = dict[str, list[float]]  # arm -> loss by seed
+Arm = TypeVar("Arm", str, tuple[str, str])  # by name; or with the plan it is of
 
 
 @cache
@@ -66,13 +67,29 @@ def run_of(plan: str, arm: str, seed: int, file: str | None) -> RunConfig:
 def losses(bench: Bench, plan: str, *, noise: bool = False) -> Losses:
     """Return held-out losses of the arms of a plan by seed: stored ones, or trained now."""
     if bench.scale is Scale.DEFAULT:
-        source = stored()["noise"] if noise else stored()
-        return {arm: list(by_seed.values()) for arm, by_seed in source[plan].items()}
+        return paired((stored()["noise"] if noise else stored())[plan], _needed(plan, noise))
     return bench.once(f"arms {plan} {noise}", lambda: _trained(bench, plan, noise))
 
 
+def _needed(plan: str, noise: bool) -> tuple[str, ...]:
+    return (*COMPARED[plan], *(() if noise else (HURT,)))
+
+
+def paired(
+    arms: Mapping[Arm, Mapping[str, float]], needed: Sequence[Arm]
+) -> dict[Arm, list[float]]:
+    """Return the losses of the seeds that all needed arms have, of every arm that has them.
+
+    >>> paired({"a": {"0": 1.0, "1": 2.0}, "b": {"1": 3.0}, "c": {"0": 4.0}}, ["a", "b"])
+    {'a': [2.0], 'b': [3.0]}
+    """
+    seeds = sorted(set.intersection(*(set(arms[arm]) for arm in needed)))
+    whole = {arm: own for arm, own in arms.items() if set(seeds) <= set(own)}
+    return {arm: [own[seed] for seed in seeds] for arm, own in whole.items()}
+
+
 def _trained(bench: Bench, plan: str, noise: bool) -> Losses:
-    arms = (*COMPARED[plan], *(() if noise else (HURT,)))
+    arms = _needed(plan, noise)
     seeds = list(bench.seeds)[: bench.pick(2, 5, 1000)]
     places = [(arm, seed) for arm in arms for seed in seeds]
     file = _file(bench, plan, noise)
@@ -117,9 +134,9 @@ def across(bench: Bench, *, worse: tuple[str, str], better: tuple[str, str]) -> 
     """A side claim between two plans (each a plan and an arm), paired over seeds; stored runs."""
     if bench.scale is not Scale.DEFAULT:
         return Outcome(obstacle="judged from stored runs, at the default scale alone")
-    one, other = (stored()[plan][arm] for plan, arm in (worse, better))
-    seeds = sorted(set(one) & set(other))
-    return Outcome(result=estimate.difference([one[s] for s in seeds], [other[s] for s in seeds]))
+    sides = {place: stored()[place[0]][place[1]] for place in (worse, better)}
+    both = paired(sides, [worse, better])
+    return Outcome(result=estimate.difference(both[worse], both[better]))
 
 
 def _wants_text(bench: Bench, plan: str) -> bool:
