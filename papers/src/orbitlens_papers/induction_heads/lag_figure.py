@@ -43,6 +43,7 @@ def _by_lag(data: Mapping[str, Any]) -> Panel:
         layers=layers,
         title="by lag, also untrained ones",
         x_label="lag",
+        x_ticks=[(lag, f"{lag:g}") for lag in trained[::2]],
         y_label="share of tokens right",
         y_range=(-0.08, 1.05),
     )
