@@ -89,7 +89,8 @@ def _new(study: Study, folder: Path) -> object:
         in_todays_words(result_from_json(json.loads(file.read_text(encoding="utf-8"))))
         for file in (RESULTS / f"{study.name}.json", part)
     )
-    return merged(earlier, later, [claim.key for claim in study.claims]).to_json()
+    both = merged(earlier, later, [claim.key for claim in study.claims])
+    return json.loads(json.dumps(both.to_json()))  # as it is read from a file
 
 
 def draw(figures: Iterable[Figure]) -> None:

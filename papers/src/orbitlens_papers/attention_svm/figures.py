@@ -346,9 +346,9 @@ def nonlinear(result: StudyResult) -> Figure:
     mixed = sum(sum(end["mixed"]) for end in ends)
     return Figure(
         name="attention-svm-nonlinear",
-        title="Under a head of ReLUs the SVM has to keep several tokens on top",
-        caption="Cosine between W after descent and three solutions, one mark per problem that "
-        f"settled ({result.data('7a')['note']}). In {mixed} of them some sample's attention stays "
+        title="Under a head of ReLUs an SVM that keeps several tokens on top comes nearer",
+        caption="Cosine between W after descent and three solutions, one mark each: "
+        f"{result.data('7a')['note']}. In {mixed} of them some sample's attention stays "
         "on several tokens, with shares that no SVM names. Diamonds: means. Dotted: 0.9.",
         panels=(
             _heads(ends, "shared", BLUE, "SVM of all tokens that share attention"),

@@ -239,7 +239,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         key="7d",
-        text="That takes a depth of about √N log N: a bit a layer.",
+        text="The depth that this takes here is about √N log N: a bit a layer.",
         source="ours: what is packed in one weight is taken out bit by bit",
         protocol=Protocol.CONSTRUCTION,
         kind=Kind.THEORY,

@@ -3,6 +3,8 @@
 Enters: a result. Leaves: a figure as data.
 """
 
+from collections.abc import Mapping
+
 from orbitlens.draw.figure import BLUE, GREEN, ORANGE, PINK, Curve, Figure, Panel, Points
 from orbitlens_papers.memorization.axes import Rows, decades, guide, ticks
 from orbitlens_papers.result import StudyResult
@@ -20,14 +22,14 @@ def separated(result: StudyResult) -> Figure:
     rows, n = data["rows"], data["sizes"][0]["n_sequences"]
     return Figure(
         name="memorization-separated",
-        title="Separated vectors: few parameters take a deep network",
+        title="Separated vectors: parameters are saved at the price of depth",
         caption="Transformers on sequences of 8 real vectors out of 8 N, map of tokens and all, "
         "each asked for every label; means over seeds. Slopes over N with groups of √N: parameters "
         f"{result.data('7b')['slope']:.2f}, depth {result.data('7d')['slope']:.2f}; shallow and "
-        f"wide, parameters {result.data('7b')['wide_slope']:.2f}. Deep and narrow has the weights "
-        f"of groups of √N. Right, N = {n:,}, one seed: every id more in a group is some dozens of "
-        "layers more. For N as small as here the shallow and wide one has the fewest "
-        "parameters, or small groups have: bit extraction pays for large N only.",
+        f"wide, parameters {result.data('7b')['wide_slope']:.2f}, and fewer of them up to N = "
+        f"{_shallow_is_smaller(rows):,}. Deep and narrow has the weights of groups of √N. Right, "
+        f"one seed: parameters over layers as groups grow; at N = {n:,} there are fewest with "
+        f"{min(data['sizes'], key=lambda row: row['parameters'])['size']} ids a group.",
         panels=(
             _over_number(rows, "parameters", "parameters", "∝ √N"),
             _over_number(rows, "depth", "layers", "∝ √N"),
@@ -38,6 +40,13 @@ def separated(result: StudyResult) -> Figure:
     )
 
 
+def _shallow_is_smaller(rows: Mapping[str, Rows]) -> int:
+    """Return the largest N at which one layer each has fewer parameters than groups of √N; or 0."""
+    x, root = _mean(rows["root"], "parameters")
+    _, wide = _mean(rows["wide"], "parameters")
+    return max((round(n) for n, a, b in zip(x, wide, root, strict=True) if a < b), default=0)
+
+
 def _mean(rows: Rows, field: str) -> tuple[list[float], list[float]]:
     """Return the mean of a field by N."""
     x = sorted({float(row["n_sequences"]) for row in rows})
@@ -45,7 +54,7 @@ def _mean(rows: Rows, field: str) -> tuple[list[float], list[float]]:
     return x, [sum(values) / len(values) for values in by]
 
 
-def _over_number(rows: dict[str, Rows], field: str, label: str, power: str) -> Panel:
+def _over_number(rows: Mapping[str, Rows], field: str, label: str, power: str) -> Panel:
     layers, every = [], []
     for name, colour, words in FORMS:
         if (name, field) == ("narrow", "parameters"):
