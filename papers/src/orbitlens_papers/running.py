@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
+from dataclasses import replace
 from pathlib import Path
 
 from orbitlens.errors import InputError
@@ -17,7 +18,7 @@ from orbitlens.files import read_json, writable_folder, write_result
 from orbitlens.lab.ownership import locked
 from orbitlens.results.codec import decode
 from orbitlens.running.threads import torch_threads
-from orbitlens_papers.bench import Bench, Settings
+from orbitlens_papers.bench import Bench, Scale, Settings
 from orbitlens_papers.cached import code_digest, outcome_file
 from orbitlens_papers.claim import Claim, Finding
 from orbitlens_papers.result import (
@@ -57,12 +58,19 @@ def run_study(
         TrainingError: another process is running this study there.
     """
     writable_folder(folder)
+    settings = with_folds(study, settings)
     with locked(
         folder / f".lock-{study.name}",
         f"{folder}: another process is running the study {study.name} in this folder. Wait until "
         "it has ended: what it has measured is then read; or give this one a folder of its own.",
     ):
         return _run_study(study, settings, folder, executor, progress, fresh)
+
+
+def with_folds(study: Study, settings: Settings) -> Settings:
+    """Return settings with a seed for each fold, at the default scale and if not said otherwise."""
+    wanted = study.folds and settings.scale is Scale.DEFAULT and not settings.seeds
+    return replace(settings, seeds=study.folds) if wanted else settings
 
 
 def _run_study(

@@ -15,7 +15,7 @@ from orbitlens_papers.on_chip.drawings import Drawings, Pictures
 
 SIZE = 20  # pixels of what models see
 N_LABELS = 20  # label neurons; an episode uses some of them
-HELD_OUT = 2  # alphabets, of drawings
+HELD_OUT = 1  # alphabet, of drawings
 HELD_SHARE = 0.2  # of classes, of glyphs
 POSES = 12  # pictures a held-out class of glyphs is shown in
 QUARTERS = 4  # turns by 90 degrees make further classes, for training
@@ -57,7 +57,7 @@ class Episodes:
 
 
 def split(drawings: Drawings, generator: torch.Generator, *, turn: int) -> Split:
-    """Hold out two alphabets, or a fifth of the classes where there are none.
+    """Hold out one alphabet, or a fifth of the classes where there are none.
 
     Args:
         drawings: all classes.

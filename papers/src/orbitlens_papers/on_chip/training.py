@@ -24,7 +24,9 @@ from orbitlens_papers.on_chip.glyphs import make_glyphs
 from orbitlens_papers.on_chip.model import Learner, among
 
 RATE = 4e-3
+GLYPHS = "glyphs"  # the arm that is trained and judged on letters of a font
 LOOK = 10  # steps over which losses are averaged, in curves
+MOST_FEW = 4  # runs of arms that are not of every fold
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,11 +110,12 @@ def _train(learner: Learner, job: Job[LearnerSetup]) -> list[float]:
 # --- all arms of a run -----------------------------------------------------------------------
 
 
-def arm_of(bench: Bench, name: str, setup: Setup) -> Arm[Setup]:
-    """Return an arm with a run for each seed of the bench."""
+def arm_of(bench: Bench, name: str, setup: Setup, *, most: int | None = None) -> Arm[Setup]:
+    """Return an arm with a run for each seed of the bench, or for the first few."""
+    seeds = bench.seeds[:most]
     return Arm(
         setup=setup,
-        seeds=[bench.generator(f"train {name}", seed).initial_seed() for seed in bench.seeds],
+        seeds=[bench.generator(f"train {name}", seed).initial_seed() for seed in seeds],
     )
 
 
@@ -121,12 +124,14 @@ def arms(bench: Bench) -> dict[str, Arm[LearnerSetup]]:
     main = LearnerSetup(
         classes=classes_of(bench), steps=bench.pick(12, 1000, 4000), episodes=bench.pick(2, 8, 8)
     )
-    setups = {
-        "linear": main,
-        "softmax": replace(main, kind="softmax"),
-        "random start": replace(main, start="random"),
+    few = bench.pick(MOST_FEW, MOST_FEW, None)
+    setups: dict[str, tuple[LearnerSetup, int | None]] = {
+        "linear": (main, None),
+        "softmax": (replace(main, kind="softmax"), None),
+        "random start": (replace(main, start="random"), few),
+        GLYPHS: (replace(main, classes=replace(main.classes, files=())), few),
     }
-    return {name: arm_of(bench, name, setup) for name, setup in setups.items()}
+    return {name: arm_of(bench, name, setup, most=n) for name, (setup, n) in setups.items()}
 
 
 def runs(bench: Bench) -> dict[str, list[Trained]]:
@@ -149,13 +154,18 @@ def classes_of(bench: Bench) -> Classes:
     )
 
 
-def splits(bench: Bench) -> list[Split]:
-    """Return the split of each seed, as its learners saw it."""
-    classes = classes_of(bench)
-    return bench.once("splits", lambda: [classes.split(k) for k in range(len(bench.seeds))])
+def splits(bench: Bench, arm: str = "linear") -> list[Split]:
+    """Return the split of each run of an arm, as its learners saw it."""
+    setup, n = arms(bench)[arm].setup, len(arms(bench)[arm].seeds)
+    kind = GLYPHS if arm == GLYPHS else "classes"
+    made = bench.once(f"splits {kind}", dict[int, Split])
+    for turn in range(n):
+        if turn not in made:
+            made[turn] = setup.classes.split(turn)
+    return [made[turn] for turn in range(n)]
 
 
-def source(bench: Bench) -> dict[str, Any]:
-    """Return in words which data was used, and what each seed held out."""
-    drawings = classes_of(bench).drawings()
-    return {"source": drawings.source, "held out": [parts.words for parts in splits(bench)]}
+def source(bench: Bench, arm: str = "linear") -> dict[str, Any]:
+    """Return in words which data an arm used, and what each seed held out."""
+    drawings = arms(bench)[arm].setup.classes.drawings()
+    return {"source": drawings.source, "held out": [parts.words for parts in splits(bench, arm)]}
