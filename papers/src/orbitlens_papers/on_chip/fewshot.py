@@ -162,10 +162,12 @@ def untrained(bench: Bench) -> list[float]:
 def softmax_is_no_better(bench: Bench) -> Outcome:
     """2d: softmax less linear; control: less linear with labels at random."""
     soft = _at(curves(bench, "softmax")["learner"], MANY)
-    scores = curves(bench)
+    linear, wrong = (
+        _at(curves(bench)[name], MANY)[: len(soft)] for name in ("learner", "random labels")
+    )
     outcome = Outcome(
-        result=estimate.difference(soft, _at(scores["learner"], MANY)),
-        control=estimate.difference(soft, _at(scores["random labels"], MANY)),
+        result=estimate.difference(soft, linear),
+        control=estimate.difference(soft, wrong),
         data={"softmax": soft, **source(bench)},
     )
     return judged(bench, outcome)
@@ -189,7 +191,7 @@ def narrow(bench: Bench) -> dict[str, Any]:
                 if bits:
                     shifts[str(bits)].append(shift)
             bench.step(done / len(rows))
-        return {"accuracy": by_name, "shifts": shifts, "shots": list(SHOTS)}
+        return {"accuracy": by_name, "shifts": shifts, "shots": [FEW, MANY]}
 
     return bench.once("narrow", make)
 
@@ -201,7 +203,7 @@ def _narrow_one(
     chips = _chips(bench, learner, parts, seed)
     by_bits: dict[int, tuple[list[float], int]] = {0: ([], 0)}
     by_bits |= {bits: ([], chip.shift) for bits, chip in chips.items()}
-    for shots in SHOTS:
+    for shots in (FEW, MANY):
         episodes = asked_episodes(bench, parts, seed, shots)
         made = parts_of(learner, table, episodes)
         by_bits[0][0].append(judge(learner, table, episodes))
@@ -241,7 +243,7 @@ def narrow_is_enough(bench: Bench, *, bits: int) -> Outcome:
 def _lost(by_bits: dict[str, list[list[float]]], bits: int) -> list[float]:
     """Return the larger loss of one and of five drawings, a seed each."""
     return [
-        max(float(exact[SHOTS.index(s)] - whole[SHOTS.index(s)]) for s in (FEW, MANY))
+        max(float(a - b) for a, b in zip(exact, whole, strict=True))
         for exact, whole in zip(by_bits["0"], by_bits[str(bits)], strict=True)
     ]
 
