@@ -44,6 +44,8 @@ from orbitlens_papers.causal_attention.variation import varied
 
 ALPHA = 0.01
 MOST = ExplainOptions.max_calls
+# Two lengths, so that even a few sessions have another of the same length to compare with.
+VARIED = (SHORTEST, SHORTEST + 1)
 N_RENAMED = 8  # worlds with other names, for the control of claim 4
 
 Row = dict[str, Any]
@@ -98,7 +100,9 @@ def explained(plan: Plan) -> dict[str, Any]:
         "best": trained.best,
         "losses": trained.losses,
         "example": _example(cases, trained.world),
-        "varied": varied([case.attention for case in cases], plan, generator),
+        "varied": varied(
+            [case.attention for case in cases if case.target in VARIED], plan, generator
+        ),
     }
 
 

@@ -36,7 +36,7 @@ def _plan(bench: Bench, seed: int) -> Plan:
         layers=bench.pick(2, 2, 4),
         steps=bench.pick(40, 400, 10_000),
         n_explained=bench.pick(3, 30, 500),
-        n_varied=bench.pick(2, 4, 50),
+        n_varied=bench.pick(2, 6, 50),
     )
 
 
