@@ -29,7 +29,7 @@ LOOK = 10  # steps over which losses are averaged, in curves
 # Eight folds of every arm would take an hour of a slow core: those that side claims or a second
 # population rest on have fewer, and all train for 600 steps where four folds had 1,000.
 STEPS = 600
-N_SOFTMAX, N_RANDOM, N_GLYPHS = 4, 2, 3
+N_SOFTMAX, N_RANDOM, N_GLYPHS = 3, 1, 2
 
 
 @dataclass(frozen=True, kw_only=True)
