@@ -10,10 +10,11 @@ from PIL import Image
 
 from orbitlens.errors import InputError
 from orbitlens_papers.bench import Bench, Scale, Settings
+from orbitlens_papers.claim import Verdict
 from orbitlens_papers.jobs import Job
-from orbitlens_papers.on_chip import baselines, integers, official
-from orbitlens_papers.on_chip.claims import RUNS, SMALL
-from orbitlens_papers.on_chip.decoder import DecoderSetup, train_decoder
+from orbitlens_papers.on_chip import STUDY, baselines, fewshot, integers, official
+from orbitlens_papers.on_chip.claims import CLAIMS, RUNS, SMALL
+from orbitlens_papers.on_chip.decoder import DecoderSetup, decoder_learns, train_decoder
 from orbitlens_papers.on_chip.drawings import Drawings, omniglot, oneshot_runs
 from orbitlens_papers.on_chip.episodes import (
     N_LABELS,
@@ -36,6 +37,7 @@ from orbitlens_papers.on_chip.judging import (
 from orbitlens_papers.on_chip.model import Learner, Parts, among, attend
 from orbitlens_papers.on_chip.rules import by_slots, by_state, delta, gated, hebb, reads_elsewhere
 from orbitlens_papers.on_chip.training import (
+    GLYPHS,
     Classes,
     LearnerSetup,
     arms,
@@ -44,6 +46,7 @@ from orbitlens_papers.on_chip.training import (
     splits,
     train_learner,
 )
+from orbitlens_papers.running import with_folds
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 
@@ -198,11 +201,11 @@ def test_whole_alphabets_are_held_out():
     names = ("A",) * 3 + ("B",) * 4 + ("C",) * 5 + ("D",) * 6
     pictures = torch.arange(18.0)[:, None, None, None].expand(-1, 20, 35, 35)
     seen = []
-    for turn in range(2):
+    for turn in range(4):
         parts = split(Drawings(pictures, names, "made"), rng(), turn=turn)
         trained = {names[int(x)] for x in parts.train[:, 0, 0, 0]}
         held = {names[round(float(x))] for x in parts.held[:, 0, 0, 0]}
-        assert len(held) == 2 and not held & trained and held | trained == set("ABCD")
+        assert len(held) == 1 and not held & trained and held | trained == set("ABCD")
         assert all(name in parts.words for name in held)
         seen += sorted(held)
     assert sorted(seen) == list("ABCD")  # all have their turn
@@ -226,6 +229,13 @@ def test_poses_move_ink_but_keep_most_of_it():
     assert (moved.sum(dim=(1, 2)) / 40 - 1).abs().max() < 1.0
     assert (moved - pictures).abs().amax(dim=(1, 2)).min() > 0.2
     assert resized(moved).shape == (50, 20, 20)
+
+
+@pytest.mark.parametrize("side", [20, 33, 35, 40])
+def test_pictures_are_shrunk_as_by_interpolation_over_areas(side):
+    pictures = torch.rand(3, 2, side, side, generator=rng())
+    expected = torch.nn.functional.interpolate(pictures, size=(20, 20), mode="area")
+    assert (resized(pictures) - expected).abs().max() < 1e-6
 
 
 def test_glyphs_are_distinct_letters_with_ink():
@@ -417,6 +427,18 @@ def test_the_two_background_sets_share_two_alphabets(real):
     assert len(set(found.alphabets)) == 8 and len(found.alphabets) == 242
 
 
+def test_each_of_eight_folds_holds_out_another_alphabet(real):
+    classes = Classes(files=tuple(real / name for name in SMALL), most_glyphs=10, seed=1)
+    settings = with_folds(STUDY, Settings())
+    held = [classes.split(turn).words for turn in range(settings.n_seeds)]
+    assert len(held) == 8 and len(set(held)) == 8
+
+
+def test_folds_are_of_the_default_scale_and_give_way_to_what_is_asked_for():
+    assert with_folds(STUDY, Settings(seeds=2)).n_seeds == 2
+    assert with_folds(STUDY, Settings(scale=Scale.SMOKE)).n_seeds == 3
+
+
 # --- learners --------------------------------------------------------------------------------
 
 
@@ -451,7 +473,7 @@ def test_the_decoder_of_full_scale_trains_and_is_judged():
 def test_what_learners_are_judged_on_is_what_their_training_left_out(tmp_path):
     bench = Bench(Settings(scale=Scale.SMOKE, base_seed=7), tmp_path)
     for name in ("linear", "softmax"):
-        for job, judged in zip(arms(bench)[name].jobs, splits(bench), strict=True):
+        for job, judged in zip(arms(bench)[name].jobs, splits(bench, name), strict=True):
             trained = job.setup.classes.split(job.index)
             assert torch.equal(trained.held, judged.held)
             assert len(trained.train) + len(judged.held) == len(make_glyphs(400).pictures)
@@ -461,3 +483,41 @@ def test_a_run_without_files_says_that_it_used_glyphs(tmp_path):
     told = source(Bench(Settings(scale=Scale.SMOKE), tmp_path))
     assert "rendered from the font" in told["source"]
     assert len(told["held out"]) == 3
+
+
+def test_letters_of_a_font_are_a_population_of_their_own_with_few_runs(tmp_path):
+    bench = Bench(Settings(scale=Scale.SMOKE, seeds=5, data=None), tmp_path)
+    assert {name: len(arm.seeds) for name, arm in arms(bench).items()} == {
+        "linear": 5, "softmax": 3, "random start": 1, GLYPHS: 2
+    }  # fmt: skip
+    assert arms(bench)[GLYPHS].setup.classes.files == ()
+    assert len(splits(bench)) == 5 and len(splits(bench, GLYPHS)) == 2
+
+
+def means_against(tmp_path, gap):
+    bench = Bench(Settings(seeds=3), tmp_path)
+    rows = {
+        "learner": [[0.8, 0.85, 0.87, level] for level in (0.9, 0.91, 0.92)],
+        "prototypes": [[0.8, 0.85, 0.87, level + gap] for level in (0.9, 0.91, 0.92)],
+        "means of pixels": [[0.4, 0.5, 0.55, level - 0.3] for level in (0.9, 0.91, 0.93)],
+    }
+    for arm in ("linear", GLYPHS):
+        bench.once(f"curves {arm}", lambda: rows)
+    claim = next(claim for claim in CLAIMS if claim.key == "2g")
+    return claim, fewshot.means_are_better(bench)
+
+
+def test_class_means_beat_the_learner_only_where_they_are_right_more_often(tmp_path):
+    claim, better = means_against(tmp_path, 0.02)
+    assert claim.judge(better.result) is Verdict.HOLDS
+    assert claim.judge(better.control) is Verdict.FAILS
+    assert "5 a class: 0.930 against 0.910" in better.data["note"]
+    claim, worse = means_against(tmp_path, -0.02)
+    assert claim.judge(worse.result) is Verdict.FAILS
+
+
+def test_the_decoder_is_timed_where_it_is_not_trained_and_its_cost_is_the_reason(tmp_path):
+    outcome = decoder_learns(Bench(Settings(scale=Scale.SMOKE), tmp_path))
+    seconds = outcome.data["seconds a step"]
+    assert outcome.result is None and seconds > 0
+    assert f"{20_000 * seconds / 3600:.1f} hours" in outcome.obstacle

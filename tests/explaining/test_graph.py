@@ -10,6 +10,7 @@ from orbitlens.errors import InputError, MissingPackageError
 from orbitlens.explaining.graph import (
     AlikeError,
     CausalGraph,
+    Learner,
     Mark,
     correlation_of,
     graph_of_attention,
@@ -54,7 +55,7 @@ def test_a_latent_common_cause_shows_as_two_arrowheads():
 
 
 def test_without_latents_ends_are_tails():
-    found = graph_of_attention(mixing([(0, 2), (1, 2)], 3), 2000, latents=False)
+    found = graph_of_attention(mixing([(0, 2), (1, 2)], 3), 2000, learner=Learner.PC)
     assert shown(found) == ["0 --> 2", "1 --> 2"]
 
 

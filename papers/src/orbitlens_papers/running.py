@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orbitlens.errors import InputError
@@ -18,7 +18,7 @@ from orbitlens.files import read_json, writable_folder, write_result
 from orbitlens.lab.ownership import locked
 from orbitlens.results.codec import decode
 from orbitlens.running.threads import torch_threads
-from orbitlens_papers.bench import Bench, Settings
+from orbitlens_papers.bench import Bench, Scale, Settings
 from orbitlens_papers.cached import code_digest, outcome_file
 from orbitlens_papers.claim import Claim, Finding
 from orbitlens_papers.result import (
@@ -72,6 +72,7 @@ def run_study(
     """
     chosen = _chosen(study, settings.claims)
     writable_folder(folder)
+    settings = with_folds(study, settings)
     with locked(
         folder / f".lock-{study.name}",
         f"{folder}: another process is running the study {study.name} in this folder. Wait until "
@@ -88,6 +89,12 @@ def _chosen(study: Study, keys: Sequence[str]) -> Chosen:
             f"{study.name} has no claim {', '.join(unknown)}. Expected some of: {' '.join(known)}."
         )
     return Chosen(study=study, claims=tuple(c for c in study.claims if c.key in keys or not keys))
+
+
+def with_folds(study: Study, settings: Settings) -> Settings:
+    """Return settings with a seed for each fold, at the default scale and if not said otherwise."""
+    wanted = study.folds and settings.scale is Scale.DEFAULT and not settings.seeds
+    return replace(settings, seeds=study.folds) if wanted else settings
 
 
 def _run_study(

@@ -64,6 +64,7 @@ class Study:
     # Files looked for in the user's folder of data, each with what is used where it is missing.
     data_files: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, ...] = ()  # packages beside those of orbitlens[lab], by their import names
+    folds: int = 0  # seeds of the default scale, where each is a fold of data and all must be run
 
     def __post_init__(self) -> None:
         """Refuse claims that share a key, and a paper without a core."""

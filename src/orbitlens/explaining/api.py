@@ -1,9 +1,9 @@
 """Explain one prediction of an encoder: the graph of its attention, and a few tokens behind it.
 
 Enters: a model, one sequence, a question. Leaves: an `Explanation`. The recipe is that of arXiv
-2310.20307 with FCI for its structure learner: last layer, one graph a head, tests of partial
-correlations; then sets of tokens near the target in a graph are masked until the prediction
-changes.
+2310.20307, by default with FCI for its structure learner: last layer, one graph a head, tests of
+partial correlations; then sets of tokens near the target in a graph are masked until the
+prediction changes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,6 +19,7 @@ from orbitlens.explaining.explanation import Explanation
 from orbitlens.explaining.graph import (
     AlikeError,
     CausalGraph,
+    Learner,
     correlation_of,
     graph_of_attention,
 )
@@ -50,6 +51,7 @@ class ExplainOptions:
     fixed: Sequence[int] = ()  # tokens that are never masked, such as [CLS] and [SEP]
     max_nodes: int = 12  # in a graph; of longer sequences, those that attend most like the target
     max_calls: int = 1000  # predictions of masked inputs
+    learner: Learner = Learner.FCI  # of graphs; the paper has ICD
 
 
 def explain(
@@ -75,7 +77,7 @@ def explain(
 
     Raises:
         InputError: the model or the input is not of a kind that can be explained.
-        MissingPackageError: causal-learn is not installed.
+        MissingPackageError: the learner is causal-learn's, which is not installed.
     """
     opened = load(model).running
     inputs = _one_sequence(opened, text)
@@ -134,7 +136,7 @@ def explain_prediction(
 
     Raises:
         InputError: the model or the input is not of a kind that can be explained.
-        MissingPackageError: causal-learn is not installed.
+        MissingPackageError: the learner is causal-learn's, which is not installed.
     """
     options = options or ExplainOptions()
     question = question_of(
@@ -145,7 +147,7 @@ def explain_prediction(
     attention = question.attention(prediction)
     samples = int(model.config.hidden_size) if samples is None else samples
     nodes = nearest_tokens(attention, place, options.max_nodes)
-    graphs, notes = graphs_of_heads(attention, samples, alpha, nodes=nodes)
+    graphs, notes = graphs_of_heads(attention, samples, alpha, nodes=nodes, learner=options.learner)
     answers = [prediction]
 
     def changes(chosen: TokenSet) -> bool:
@@ -178,6 +180,7 @@ def graphs_of_heads(
     alpha: float,
     *,
     nodes: Sequence[int] | None = None,
+    learner: Learner = Learner.FCI,
 ) -> tuple[dict[int, CausalGraph], tuple[str, ...]]:
     """Return one graph a head, and notes on heads that have none.
 
@@ -187,7 +190,7 @@ def graphs_of_heads(
     graphs, notes, reason = {}, [], ""
     for head, pattern in enumerate(attention):
         try:
-            graphs[head] = graph_of_attention(pattern, samples, alpha, nodes=nodes)
+            graphs[head] = graph_of_attention(pattern, samples, alpha, nodes=nodes, learner=learner)
         except AlikeError as error:
             reason = str(error)
             notes.append(f"Head {head} has no graph: {reason}")

@@ -19,6 +19,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from orbitlens.errors import InputError, MissingPackageError
+from orbitlens.explaining.icd import discovered as icd
+from orbitlens.explaining.testing import FisherZ
 
 ALIKE = 1e-12  # least eigenvalue of correlations below which tests cannot tell tokens apart
 
@@ -33,6 +35,14 @@ class Mark(StrEnum):
     TAIL = "-"  # it is a cause of the other
     ARROW = ">"  # it is no cause of the other
     CIRCLE = "o"  # either
+
+
+class Learner(StrEnum):
+    """What looks for the graph."""
+
+    FCI = "fci"  # allows for common causes that are not among the tokens; causal-learn's
+    ICD = "icd"  # the same, by iterations: the learner of arXiv 2310.20307, written here
+    PC = "pc"  # no such causes; causal-learn's
 
 
 CODES: Mapping[int, Mark] = {-1: Mark.TAIL, 1: Mark.ARROW, 2: Mark.CIRCLE}
@@ -115,7 +125,7 @@ def graph_of_attention(
     alpha: float = 0.01,
     *,
     nodes: Sequence[int] | None = None,
-    latents: bool = True,
+    learner: Learner = Learner.FCI,
 ) -> CausalGraph:
     """Return the graph that tests of partial correlations find in attention rows.
 
@@ -125,12 +135,12 @@ def graph_of_attention(
             model's width, which is a convention.
         alpha: level of Fisher's z tests; a pair is apart as soon as one test exceeds it.
         nodes: rows to look at; the others are left out, as latent variables would be.
-        latents: allow for common causes that are not among the tokens (FCI); without, PC.
+        learner: what looks for the graph, from the same tests.
 
     Raises:
         InputError: too few samples, a level outside 0 to 1.
         AlikeError: tokens attend exactly alike.
-        MissingPackageError: causal-learn is not installed.
+        MissingPackageError: the learner is causal-learn's, which is not installed.
 
     The result does not depend on how tokens are numbered, beyond their names: before the search
     they are sorted by a quantity of the correlations alone.
@@ -141,7 +151,7 @@ def graph_of_attention(
     _check_alike(matrix, kept)
     order = np.argsort((matrix**2).sum(axis=1), kind="stable")
     sorted_matrix = matrix[np.ix_(order, order)]
-    codes = _searched(sorted_matrix, samples, float(alpha), latents=latents)
+    codes = _searched(sorted_matrix, samples, float(alpha), learner)
     names = [kept[place] for place in order]
     marks = {
         (names[a], names[b]): CODES[int(codes[a, b])]
@@ -186,8 +196,11 @@ def _environment_kept() -> Iterator[None]:
 
 
 def _searched(
-    correlation: Float[np.ndarray, "nodes nodes"], samples: int, alpha: float, *, latents: bool
+    correlation: Float[np.ndarray, "nodes nodes"], samples: int, alpha: float, learner: Learner
 ) -> Int[np.ndarray, "nodes nodes"]:
+    if learner is Learner.ICD:
+        tests = FisherZ(correlation, samples)
+        return icd(len(correlation), lambda a, b, given: tests.p_value(a, b, given) > alpha)
     try:
         with _environment_kept():
             from orbitlens.explaining.independence import discovered
@@ -195,4 +208,4 @@ def _searched(
         raise MissingPackageError(
             "graphs of attention need causal-learn: pip install 'orbitlens[explain]'"
         ) from error
-    return discovered(correlation, samples, alpha, latents=latents)
+    return discovered(correlation, samples, alpha, latents=learner is Learner.FCI)

@@ -6,7 +6,6 @@ table of marks. Imported when it is needed: causal-learn is optional and takes s
 
 import contextlib
 import io
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,6 +14,8 @@ from causallearn.search.ConstraintBased.FCI import fci
 from causallearn.search.ConstraintBased.PC import pc
 from causallearn.utils.cit import CIT_Base, register_ci_test
 from jaxtyping import Float, Int
+
+from orbitlens.explaining.testing import FisherZ
 
 NAME = "orbitlens-correlations"
 
@@ -26,24 +27,11 @@ class PartialCorrelation(CIT_Base):  # type: ignore[misc,unused-ignore] # ships 
         """Take correlations in the place of data."""
         super().__init__(data)
         self.method = NAME
-        self.samples = samples
-        self.known: dict[tuple[int, int, frozenset[int]], float] = {}
+        self.tests = FisherZ(data, samples)
 
     def __call__(self, first: Any, second: Any, given: Iterable[Any] | None = None) -> float:  # noqa: ANN401 - integers of NumPy
         """Return the p-value of independence given a set."""
-        a, b = sorted((int(first), int(second)))
-        key = (a, b, frozenset(int(node) for node in given or ()))
-        if key not in self.known:
-            self.known[key] = self._p_value(a, b, sorted(key[2]))
-        return self.known[key]
-
-    def _p_value(self, a: int, b: int, given: list[int]) -> float:
-        chosen = [a, b, *given]
-        inverse = np.linalg.inv(self.data[np.ix_(chosen, chosen)])
-        partial = -inverse[0, 1] / math.sqrt(inverse[0, 0] * inverse[1, 1])
-        partial = min(max(partial, -1 + 1e-15), 1 - 1e-15)
-        z = math.atanh(partial) * math.sqrt(self.samples - len(given) - 3)
-        return math.erfc(abs(z) / math.sqrt(2))
+        return self.tests.p_value(first, second, given or ())
 
 
 class Name(str):

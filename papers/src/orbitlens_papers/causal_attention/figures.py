@@ -40,7 +40,13 @@ NAMES = (
 
 def draw_figures(result: StudyResult) -> tuple[Figure, ...]:
     """Return all figures."""
-    return (identity(result), session(result), sizes(result), conventions(result))
+    return (
+        identity(result),
+        session(result),
+        sizes(result),
+        edges(result),
+        conventions(result),
+    )
 
 
 # --- linear models ---------------------------------------------------------------------------
@@ -55,7 +61,7 @@ def identity(result: StudyResult) -> Figure:
         caption="Left: F1 of the skeleton that tests on A Aᵀ give, by the number of samples that "
         "the correlations are taken to stand for; the band spans seeds, the upper dotted "
         "line is the threshold, and 64 is the width of the recommender below. Right: with two "
-        f"latents, shares in {totals['found']:,} edges that FCI found; bars reach from the "
+        f"latents, shares in {totals['found']:,} edges that ICD found; bars reach from the "
         "smallest to the largest of the seeds.",
         panels=(_f1_panel(result), _latent_panel(result)),
         widths=(1.0, 1.1),
@@ -203,6 +209,48 @@ def _hits_panel(result: StudyResult) -> Panel:
         title="sets with a true parent of the item",
         x_label="share of sessions",
         x_range=(-0.03, 1.03),
+    )
+
+
+# --- edges of the generator ------------------------------------------------------------------
+
+SKELETONS = (
+    ("planted", "attention made from the true edges", GREEN),
+    ("trained", "trained attention, mean of heads", BLUE),
+    ("any head", "… edges of any head", SKY),
+    ("as many by attention", "as many pairs, most attention", ORANGE),
+    ("as many at random", "as many pairs at random", GREY),
+    ("random attention", "random attention", GREY),
+)
+
+
+def edges(result: StudyResult) -> Figure:
+    """Draw how well skeletons have the edges of the generator."""
+    data = result.data("4b")
+    rows = [(words, data["scores"][name], colour) for name, words, colour in SKELETONS]
+    forest = Forest(
+        names=[words for words, _, _ in rows],
+        values=[fmean(values) for _, values, _ in rows],
+        low=[min(values) for _, values, _ in rows],
+        high=[max(values) for _, values, _ in rows],
+        colours=[colour for _, _, colour in rows],
+    )
+    threshold = result.finding("4c").claim.threshold
+    return Figure(
+        name="causal-attention-edges",
+        title="Graphs of attention against the edges of the generator",
+        caption=f"F1 of skeletons in {data['sessions']} sessions: pairs of an item and a parent of "
+        "it that stands earlier, with the recommended item in the last place. Dots are means, bars "
+        "span the seeds; the dotted line is the threshold of 4c. Graphs are learnt from 64 "
+        "samples, the width; what is made from the true edges shows how much these can give.",
+        panels=(
+            Panel(
+                layers=[forest, Level(at=threshold, vertical=True)],
+                x_label="F1",
+                x_range=(-0.03, 1.03),
+            ),
+        ),
+        height=3.2,
     )
 
 

@@ -10,21 +10,22 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitlens.explaining.graph import CausalGraph, Mark, correlation_of, graph_of_attention
+from orbitlens.explaining.graph import (
+    CausalGraph,
+    Learner,
+    Mark,
+    correlation_of,
+    graph_of_attention,
+)
 from orbitlens_papers import estimate
 from orbitlens_papers.bench import Bench
-from orbitlens_papers.causal_attention.linear import Linear, Pair, ancestors, random_linear
+from orbitlens_papers.causal_attention.linear import Linear, ancestors, f1, random_linear
 from orbitlens_papers.claim import Outcome
 
 N_SEEN, N_LATENT = 7, 2
 SAMPLES, ALPHA = 2000, 0.01
+N_CURVE = 10  # models a seed for a curve
 SIZES = (32, 64, 128, 256, 512, 1024, SAMPLES, 8000)  # for a curve
-
-
-def f1(pairs: frozenset[Pair], true: frozenset[Pair]) -> float:
-    """Return the harmonic mean of precision and recall; 1 where there is nothing to find."""
-    total = len(pairs) + len(true)
-    return 2 * len(pairs & true) / total if total else 1.0
 
 
 def _models(bench: Bench, name: str, n_latent: int) -> dict[int, list[Linear]]:
@@ -56,7 +57,7 @@ def skeleton_comes_back(bench: Bench) -> Outcome:
             wrong.append(f1(_pc(noise).pairs, model.edges()))
         result.append(sum(scores) / len(scores))
         control.append(sum(wrong) / len(wrong))
-        curve.append({str(n): _mean_f1(models, n) for n in sizes})
+        curve.append({str(n): _mean_f1(models[:N_CURVE], n) for n in sizes})
     return Outcome(
         result=estimate.mean(result),
         control=estimate.mean(control),
@@ -70,7 +71,11 @@ def _mean_f1(models: list[Linear], samples: int) -> float:
 
 
 def _pc(mixing: Float[Tensor, "nodes noise"], samples: int = SAMPLES) -> CausalGraph:
-    return graph_of_attention(mixing, samples, ALPHA, latents=False)
+    return graph_of_attention(mixing, samples, ALPHA, learner=Learner.PC)
+
+
+def _icd(model: Linear, samples: int = SAMPLES) -> CausalGraph:
+    return graph_of_attention(model.mixing(), samples, ALPHA, learner=Learner.ICD)
 
 
 def rows_may_be_scaled(bench: Bench) -> Outcome:
@@ -96,12 +101,12 @@ def rows_may_be_scaled(bench: Bench) -> Outcome:
 
 
 def _with_latents(bench: Bench) -> list[dict[str, Any]]:
-    """Return what FCI makes of models with two latents, and of their neighbours' truth."""
+    """Return what ICD makes of models with two latents, and of their neighbours' truth."""
 
     def make() -> list[dict[str, Any]]:
         rows = []
         for seed, models in _models(bench, "latents", N_LATENT).items():
-            graphs = [graph_of_attention(model.mixing(), SAMPLES, ALPHA) for model in models]
+            graphs = [_icd(model) for model in models]
             for k, model in enumerate(models):
                 row = _compared(graphs[k], model)
                 row["control"] = _compared(graphs[k - 1], model)
@@ -109,6 +114,31 @@ def _with_latents(bench: Bench) -> list[dict[str, Any]]:
         return rows
 
     return bench.once("latents", make)
+
+
+EXACT = 10**16  # samples at which a test errs for want of digits alone
+
+
+def learners_agree(bench: Bench) -> Outcome:
+    """2d: whether ICD and FCI find one graph from exact tests; control: of another model."""
+    same: list[float] = []
+    wrong: list[bool] = []
+    n_edges = 0
+    for models in _models(bench, "exact", N_LATENT).values():
+        mixings = [model.mixing() for model in models[: bench.pick(2, 10, 100)]]
+        by_learner = [
+            [graph_of_attention(mixing, EXACT, ALPHA, learner=learner) for mixing in mixings]
+            for learner in (Learner.ICD, Learner.FCI)
+        ]
+        n_edges += sum(len(graph.edges) for graph in by_learner[0])
+        for k, graph in enumerate(by_learner[1]):
+            same.append(float(by_learner[0][k] == graph))
+            wrong.append(by_learner[0][k - 1] == graph)
+    return Outcome(
+        result=estimate.smallest(same, of="graphs"),
+        control=estimate.share(sum(wrong), len(wrong), of="graphs"),
+        data={"same": sum(same), "graphs": len(same), "edges": n_edges},
+    )
 
 
 def _compared(graph: CausalGraph, model: Linear) -> dict[str, Any]:

@@ -62,6 +62,12 @@ class Linear:
         return frozenset(pairs)
 
 
+def f1(pairs: frozenset[Pair], true: frozenset[Pair]) -> float:
+    """Return the harmonic mean of precision and recall; 1 where there is nothing to find."""
+    total = len(pairs) + len(true)
+    return 2 * len(pairs & true) / total if total else 1.0
+
+
 def random_linear(
     n_seen: int, *, generator: torch.Generator, n_latent: int = 0, density: float = DENSITY
 ) -> Linear:

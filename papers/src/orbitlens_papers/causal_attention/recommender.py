@@ -121,7 +121,7 @@ def _judge(
     hits = model(asked).logits[:, -1].argmax(dim=-1) == sessions[:, -1]
     present = torch.zeros(len(sessions), world.n_items, dtype=torch.bool)
     present.scatter_(1, sessions[:, :-1], True)
-    best = world.weights(kinds, present).argmax(dim=-1) == sessions[:, -1]
+    best = world.weights(kinds, present, last=True).argmax(dim=-1) == sessions[:, -1]
     return float(hits.double().mean()), float(best.double().mean())
 
 

@@ -5,16 +5,20 @@ numbers of samples, levels, heads and sessions give, and whether relabelling per
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitlens.explaining.graph import CausalGraph, graph_of_attention
+from orbitlens.explaining.graph import CausalGraph, Learner, graph_of_attention
 
 if TYPE_CHECKING:
     from orbitlens_papers.causal_attention.recommender import Plan
+
+# The paper's learner, for all graphs of trained attention.
+graph_of = partial(graph_of_attention, learner=Learner.ICD)
 
 ALPHA = 0.01
 SAMPLES = (20, 32, 128, 256, 512)  # beside the width
@@ -33,7 +37,7 @@ def varied(
     """Return one row a session and head."""
     rows = []
     chosen = attention[: plan.n_varied]
-    base = [[graph_of_attention(h, plan.width, ALPHA) for h in heads] for heads in chosen]
+    base = [[graph_of(h, plan.width, ALPHA) for h in heads] for heads in chosen]
     for place, heads in enumerate(chosen):
         for number, pattern in enumerate(heads):
             row = _conventions(pattern, base[place][number], plan.width)
@@ -57,8 +61,8 @@ def _conventions(
 ) -> dict[str, Any]:
     n_pairs = len(base.nodes) * (len(base.nodes) - 1) / 2
     row: dict[str, Any] = {"density": len(base.edges) / n_pairs}
-    by_samples = {n: graph_of_attention(pattern, n, ALPHA) for n in SAMPLES}
-    by_level = {level: graph_of_attention(pattern, width, level) for level in LEVELS}
+    by_samples = {n: graph_of(pattern, n, ALPHA) for n in SAMPLES}
+    by_level = {level: graph_of(pattern, width, level) for level in LEVELS}
     for name, graphs in (("samples", by_samples), ("level", by_level)):
         row[name] = {str(value): alike(base, graph) for value, graph in graphs.items()}
         row[f"{name}, density"] = {
@@ -76,12 +80,12 @@ def _relabelled(
     """Say whether graphs move with the names of tokens, and whether columns matter at all."""
     order = torch.randperm(len(pattern), generator=generator).tolist()
     names = {old: new for new, old in enumerate(order)}
-    moved = graph_of_attention(pattern[order][:, order], width, ALPHA)
-    columns = graph_of_attention(pattern[:, order], width, ALPHA)
+    moved = graph_of(pattern[order][:, order], width, ALPHA)
+    columns = graph_of(pattern[:, order], width, ALPHA)
     mixed = [row[torch.randperm(len(row), generator=generator)] for row in pattern]
     return {
         "moves": moved == base.relabelled(names),
         "stays": moved == base,
         "columns": columns == base,
-        "entries": graph_of_attention(torch.stack(mixed), width, ALPHA) == base,
+        "entries": graph_of(torch.stack(mixed), width, ALPHA) == base,
     }

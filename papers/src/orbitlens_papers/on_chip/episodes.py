@@ -5,6 +5,7 @@ are drawn anew for every episode, so that no weight can store a class.
 """
 
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from jaxtyping import Float, Int
@@ -15,7 +16,7 @@ from orbitlens_papers.on_chip.drawings import Drawings, Pictures
 
 SIZE = 20  # pixels of what models see
 N_LABELS = 20  # label neurons; an episode uses some of them
-HELD_OUT = 2  # alphabets, of drawings
+HELD_OUT = 1  # alphabet, of drawings
 HELD_SHARE = 0.2  # of classes, of glyphs
 POSES = 12  # pictures a held-out class of glyphs is shown in
 QUARTERS = 4  # turns by 90 degrees make further classes, for training
@@ -57,7 +58,7 @@ class Episodes:
 
 
 def split(drawings: Drawings, generator: torch.Generator, *, turn: int) -> Split:
-    """Hold out two alphabets, or a fifth of the classes where there are none.
+    """Hold out one alphabet, or a fifth of the classes where there are none.
 
     Args:
         drawings: all classes.
@@ -132,10 +133,22 @@ def relabelled(episodes: Episodes, generator: torch.Generator) -> Episodes:
 
 
 def resized(pictures: Float[Tensor, "*any height width"]) -> Float[Tensor, "*any size size"]:
-    """Return pictures at the size that models see."""
-    flat = pictures.flatten(0, -3)[:, None]
-    small = functional.interpolate(flat, size=(SIZE, SIZE), mode="area")
-    return small[:, 0].unflatten(0, pictures.shape[:-2])
+    """Return pictures at the size that models see: means over areas.
+
+    As `interpolate(mode="area")` has them, but by two products with a matrix: a ninth of the time.
+    """
+    high, wide = (_means_of(n) for n in pictures.shape[-2:])
+    return high @ pictures @ wide.T
+
+
+@cache
+def _means_of(n: int) -> Float[Tensor, "size pixels"]:
+    """Return the matrix that takes n pixels to means over SIZE stretches, which may overlap."""
+    means = torch.zeros(SIZE, n)
+    for k in range(SIZE):
+        first, end = k * n // SIZE, -(-(k + 1) * n // SIZE)
+        means[k, first:end] = 1 / (end - first)
+    return means
 
 
 def posed(

@@ -33,7 +33,9 @@ LENGTHS = (1, 4, 16, 64, 256, 1024, 4096)
 def _cases(bench: Bench, arm: str, dtype: torch.dtype) -> list[tuple[Learner, Parts]]:
     """Return learners with the parts of some held-out episodes, a pair a seed."""
     cases = []
-    for trained, parts, seed in zip(runs(bench)[arm], splits(bench), bench.seeds, strict=True):
+    trained_ones = runs(bench)[arm]
+    seeds = bench.seeds[: len(trained_ones)]
+    for trained, parts, seed in zip(trained_ones, splits(bench, arm), seeds, strict=True):
         learner = trained.learner().to(dtype)
         table = features(trained.learner(), parts)
         episodes = draw(

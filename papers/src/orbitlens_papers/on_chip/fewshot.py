@@ -5,6 +5,7 @@ episodes of the same held-out classes.
 """
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ from orbitlens_papers.on_chip.judging import (
     recall_by_place,
 )
 from orbitlens_papers.on_chip.model import Learner
-from orbitlens_papers.on_chip.training import runs, source, splits
+from orbitlens_papers.on_chip.training import GLYPHS, classes_of, runs, source, splits
 from orbitlens_papers.trained import judged
 
 BITS = (8, 6, 4, 2)
@@ -47,7 +48,9 @@ def curves(bench: Bench, arm: str = "linear") -> Curves:
 
     def make() -> Curves:
         by_name: Curves = {}
-        rows = zip(runs(bench)[arm], splits(bench), bench.seeds, strict=True)
+        trained_ones = runs(bench)[arm]
+        seeds = bench.seeds[: len(trained_ones)]
+        rows = zip(trained_ones, splits(bench, arm), seeds, strict=True)
         for trained, parts, seed in rows:
             for name, values in by_shots(bench, trained.learner(), parts, seed).items():
                 by_name.setdefault(name, []).append(values)
@@ -102,6 +105,44 @@ def training_helps(bench: Bench) -> Outcome:
     return judged(bench, outcome)
 
 
+def glyphs_too(bench: Bench) -> Outcome:
+    """2f: 2a on letters of a font; control: labels at random."""
+    scores = curves(bench, GLYPHS)
+    outcome = Outcome(
+        result=estimate.mean(_at(scores["learner"], MANY)),
+        control=estimate.mean(_at(scores["random labels"], MANY)),
+        data={"shots": list(SHOTS), "curves": scores, **source(bench, GLYPHS)},
+    )
+    return judged(bench, outcome)
+
+
+def means_are_better(bench: Bench) -> Outcome:
+    """2g: nearest class mean less the learner; control: means of pixels."""
+    by_population = {"Omniglot": curves(bench)} if classes_of(bench).files else {}
+    by_population["glyphs"] = curves(bench, GLYPHS)
+    scores = curves(bench)
+    learner = _at(scores["learner"], MANY)
+    outcome = Outcome(
+        result=estimate.difference(_at(scores["prototypes"], MANY), learner),
+        control=estimate.difference(_at(scores["means of pixels"], MANY), learner),
+        data={
+            "note": "; ".join(_in_words(*row) for row in by_population.items()),
+            **source(bench),
+        },
+    )
+    return judged(bench, outcome)
+
+
+def _in_words(population: str, scores: Curves) -> str:
+    """Say how often the nearest class mean and the learner are right, by drawings."""
+    parts = [
+        f"{shots} a class: {fmean(_at(scores['prototypes'], shots)):.3f} against "
+        f"{fmean(_at(scores['learner'], shots)):.3f}"
+        for shots in SHOTS
+    ]
+    return f"nearest class mean against learner, {population}, {', '.join(parts)}"
+
+
 def fresh_learner(bench: Bench, seed: int) -> Learner:
     """Return a learner before training."""
     with seeded(bench.generator("fresh", seed).initial_seed()):
@@ -121,10 +162,12 @@ def untrained(bench: Bench) -> list[float]:
 def softmax_is_no_better(bench: Bench) -> Outcome:
     """2d: softmax less linear; control: less linear with labels at random."""
     soft = _at(curves(bench, "softmax")["learner"], MANY)
-    scores = curves(bench)
+    linear, wrong = (
+        _at(curves(bench)[name], MANY)[: len(soft)] for name in ("learner", "random labels")
+    )
     outcome = Outcome(
-        result=estimate.difference(soft, _at(scores["learner"], MANY)),
-        control=estimate.difference(soft, _at(scores["random labels"], MANY)),
+        result=estimate.difference(soft, linear),
+        control=estimate.difference(soft, wrong),
         data={"softmax": soft, **source(bench)},
     )
     return judged(bench, outcome)
@@ -148,7 +191,7 @@ def narrow(bench: Bench) -> dict[str, Any]:
                 if bits:
                     shifts[str(bits)].append(shift)
             bench.step(done / len(rows))
-        return {"accuracy": by_name, "shifts": shifts, "shots": list(SHOTS)}
+        return {"accuracy": by_name, "shifts": shifts, "shots": [FEW, MANY]}
 
     return bench.once("narrow", make)
 
@@ -160,7 +203,7 @@ def _narrow_one(
     chips = _chips(bench, learner, parts, seed)
     by_bits: dict[int, tuple[list[float], int]] = {0: ([], 0)}
     by_bits |= {bits: ([], chip.shift) for bits, chip in chips.items()}
-    for shots in SHOTS:
+    for shots in (FEW, MANY):
         episodes = asked_episodes(bench, parts, seed, shots)
         made = parts_of(learner, table, episodes)
         by_bits[0][0].append(judge(learner, table, episodes))
@@ -200,7 +243,7 @@ def narrow_is_enough(bench: Bench, *, bits: int) -> Outcome:
 def _lost(by_bits: dict[str, list[list[float]]], bits: int) -> list[float]:
     """Return the larger loss of one and of five drawings, a seed each."""
     return [
-        max(float(exact[SHOTS.index(s)] - whole[SHOTS.index(s)]) for s in (FEW, MANY))
+        max(float(a - b) for a, b in zip(exact, whole, strict=True))
         for exact, whole in zip(by_bits["0"], by_bits[str(bits)], strict=True)
     ]
 
@@ -249,7 +292,11 @@ def random_maps_stay(bench: Bench) -> Outcome:
         result=estimate.mean(_at(curves(bench, "random start")["learner"], MANY)),
         control=estimate.mean(_at(curves(bench)["learner"], MANY)),
         data={
-            "losses": {name: [list(r.losses) for r in rows] for name, rows in trained.items()},
+            "losses": {
+                name: [list(r.losses) for r in rows]
+                for name, rows in trained.items()
+                if name != GLYPHS
+            },
             "way": trained["linear"][0].setup.way,
             **source(bench),
         },

@@ -24,18 +24,9 @@ from orbitlens.draw.figure import (
     Panel,
     band,
 )
+from orbitlens_papers.on_chip.shots_figure import shots
 from orbitlens_papers.result import StudyResult
 
-ARMS = (
-    ("learner", "linear: two factors", BLUE),
-    ("softmax", "softmax: slots", ORANGE),
-    ("prototypes", "nearest class mean", GREEN),
-    ("gradient step", "one gradient step", PINK),
-    ("pixels", "nearest pixels", YELLOW),
-    ("random labels", "labels at random", GREY),
-)
-WIDTHS = ("8", "6", "4", "2")  # bits
-LEAST = 0.05  # errors in percent that an axis of logarithms shows
 CHANCE = Level(at=0.2, label="guessing")
 STARTS = (("linear", "identities", BLUE), ("random start", "random maps", GREY))
 FADING = (
@@ -49,74 +40,6 @@ FADING = (
 def draw_figures(result: StudyResult) -> tuple[Figure, ...]:
     """Return all figures."""
     return (shots(result), state(result), rules(result), trained(result))
-
-
-# --- accuracies ------------------------------------------------------------------------------
-
-
-def shots(result: StudyResult) -> Figure:
-    """Draw accuracy by shots, and what whole numbers lose."""
-    data = result.data("2a")
-    return Figure(
-        name="on-chip-learning-shots",
-        title="Learning new classes from the context, weights frozen",
-        caption="Left: errors among five classes never seen in training; lines are means over "
-        "seeds, bands all seeds. Right: accuracy lost where keys, queries, values and synapses are "
-        f"whole numbers. Data: {data['source']}.",
-        panels=(_shots_panel(data), _bits_panel(result)),
-        height=4.3,
-        widths=(1.25, 1.0),
-    )
-
-
-def _shots_panel(data: Mapping[str, Any]) -> Panel:
-    layers: list[Layer] = [Level(at=80.0, label="guessing")]
-    places = [float(n) for n in data["shots"]]
-    lowest = 10.0
-    for name, label, colour in ARMS:
-        rows = [[max(100 * (1 - share), LEAST) for share in row] for row in data["curves"][name]]
-        lowest = min(lowest, *(min(row) for row in rows))
-        layers.append(band(places, list(zip(*rows, strict=True)), colour=colour, label=label))
-    ticks = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
-    return Panel(
-        layers=layers,
-        title="five classes, held out",
-        x_label="examples a class in the context",
-        y_label="errors (%)",
-        y_log=True,
-        y_range=(0.8 * lowest, 110.0),
-        x_ticks=[(place, f"{place:g}") for place in places],
-        y_ticks=[(tick, f"{tick:g}") for tick in ticks if tick > 0.8 * lowest],
-    )
-
-
-def _bits_panel(result: StudyResult) -> Panel:
-    data = result.data("3a")
-    accuracy = data["accuracy"]
-    layers: list[Layer] = [
-        Level(at=100 * result.finding("3a").claim.threshold, label="allowed"),
-        Level(at=0.0),
-    ]
-    for shots, colour in ((1, ORANGE), (5, BLUE)):
-        place = data["shots"].index(shots)
-        columns = [
-            [
-                100 * (exact[place] - whole[place])
-                for exact, whole in zip(accuracy["0"], accuracy[bits], strict=True)
-            ]
-            for bits in WIDTHS
-        ]
-        words = f"{shots} example{'s' if shots > 1 else ''} a class"
-        layers.append(
-            band([float(k) for k in range(len(WIDTHS))], columns, colour=colour, label=words)
-        )
-    return Panel(
-        layers=layers,
-        title="in whole numbers",
-        x_label="bits",
-        y_label="accuracy lost (points)",
-        x_ticks=[(float(k), bits) for k, bits in enumerate(WIDTHS)],
-    )
 
 
 # --- the state -------------------------------------------------------------------------------
@@ -297,9 +220,10 @@ def trained(result: StudyResult) -> Figure:
         panels.append(_official_panel(data))
         words = (
             f" Right: errors on Omniglot's official test ({data['questions']} questions among 20 "
-            "classes, one drawing each). Coloured: computed here, bars over seeds, trained on six "
-            "alphabets; grey: published (outlines by the data's own demonstration, the others by "
-            "Koch, Zemel and Salakhutdinov, 2015, with 30 alphabets to train on)."
+            "classes, one drawing each). Coloured: computed here, bars over seeds, trained on "
+            "seven alphabets or on letters of a font; grey: published (outlines by the data's own "
+            "demonstration, the others by Koch, Zemel and Salakhutdinov, 2015, with 30 alphabets "
+            "to train on)."
         )
     return Figure(
         name="on-chip-learning-training",
@@ -334,6 +258,7 @@ def _official_panel(data: Mapping[str, Any]) -> Panel:
     rows: list[tuple[str, Sequence[float], str]] = [
         ("linear attention", data["errors"]["linear"], BLUE),
         ("softmax attention", data["errors"]["softmax"], ORANGE),
+        ("linear, trained on letters", data["errors"]["glyphs"], SKY),
         ("outlines (Hausdorff)", [data["outlines"]], GREEN),
         ("nearest pixels", [data["pixels"]], YELLOW),
         ("linear, untrained", data["errors"]["untrained"], PINK),

@@ -94,6 +94,7 @@ def by_shots(bench: Bench, learner: Learner, parts: Split, seed: int) -> dict[st
             "random labels": judge(learner, table, at_random),
             "pixels": judge(nearest, plain, episodes),
             "prototypes": judge(prototypes, table, episodes),
+            "means of pixels": judge(prototypes, plain, episodes),
             "gradient step": judge_step(centred, episodes),
         }
         for name, value in rows.items():

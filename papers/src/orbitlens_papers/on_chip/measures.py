@@ -16,6 +16,8 @@ MEASURES: dict[str, Measure] = {
     "2c": fewshot.training_helps,
     "2d": fewshot.softmax_is_no_better,
     "2e": decoder.decoder_learns,
+    "2f": fewshot.glyphs_too,
+    "2g": fewshot.means_are_better,
     "3a": partial(fewshot.narrow_is_enough, bits=8),
     "3b": partial(fewshot.narrow_is_enough, bits=6),
     "3c": partial(fewshot.narrow_is_enough, bits=4),

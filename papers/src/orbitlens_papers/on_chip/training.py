@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from orbitlens.lab.fitting import fit, seeded
-from orbitlens_papers.bench import Bench
+from orbitlens_papers.bench import Bench, Scale
 from orbitlens_papers.jobs import Arm, Job, Setup, run_arms
 from orbitlens_papers.on_chip.claims import SMALL
 from orbitlens_papers.on_chip.drawings import Drawings, omniglot
@@ -24,7 +24,12 @@ from orbitlens_papers.on_chip.glyphs import make_glyphs
 from orbitlens_papers.on_chip.model import Learner, among
 
 RATE = 4e-3
+GLYPHS = "glyphs"  # the arm that is trained and judged on letters of a font
 LOOK = 10  # steps over which losses are averaged, in curves
+# Eight folds of every arm would take an hour of a slow core: those that side claims or a second
+# population rest on have fewer, and all train for 600 steps where four folds had 1,000.
+STEPS = 600
+N_SOFTMAX, N_RANDOM, N_GLYPHS = 3, 1, 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +59,7 @@ class LearnerSetup:
     way: int = 20  # harder episodes than those that are judged, as the official test is
     shots: int = 1
     episodes: int = 8  # a step
-    steps: int = 1000
+    steps: int = STEPS
 
 
 @dataclass(frozen=True)
@@ -108,25 +113,31 @@ def _train(learner: Learner, job: Job[LearnerSetup]) -> list[float]:
 # --- all arms of a run -----------------------------------------------------------------------
 
 
-def arm_of(bench: Bench, name: str, setup: Setup) -> Arm[Setup]:
-    """Return an arm with a run for each seed of the bench."""
+def arm_of(bench: Bench, name: str, setup: Setup, *, most: int | None = None) -> Arm[Setup]:
+    """Return an arm with a run for each seed of the bench, or for the first few."""
+    seeds = bench.seeds[:most]
     return Arm(
         setup=setup,
-        seeds=[bench.generator(f"train {name}", seed).initial_seed() for seed in bench.seeds],
+        seeds=[bench.generator(f"train {name}", seed).initial_seed() for seed in seeds],
     )
 
 
 def arms(bench: Bench) -> dict[str, Arm[LearnerSetup]]:
     """Return the arms of a run, by name."""
     main = LearnerSetup(
-        classes=classes_of(bench), steps=bench.pick(12, 1000, 4000), episodes=bench.pick(2, 8, 8)
+        classes=classes_of(bench), steps=bench.pick(12, STEPS, 4000), episodes=bench.pick(2, 8, 8)
     )
-    setups = {
-        "linear": main,
-        "softmax": replace(main, kind="softmax"),
-        "random start": replace(main, start="random"),
+    setups: dict[str, tuple[LearnerSetup, int | None]] = {
+        "linear": (main, None),
+        "softmax": (replace(main, kind="softmax"), N_SOFTMAX),
+        "random start": (replace(main, start="random"), N_RANDOM),
+        GLYPHS: (replace(main, classes=replace(main.classes, files=())), N_GLYPHS),
     }
-    return {name: arm_of(bench, name, setup) for name, setup in setups.items()}
+    whole = bench.scale is Scale.FULL
+    return {
+        name: arm_of(bench, name, setup, most=None if whole else n)
+        for name, (setup, n) in setups.items()
+    }
 
 
 def runs(bench: Bench) -> dict[str, list[Trained]]:
@@ -149,13 +160,18 @@ def classes_of(bench: Bench) -> Classes:
     )
 
 
-def splits(bench: Bench) -> list[Split]:
-    """Return the split of each seed, as its learners saw it."""
-    classes = classes_of(bench)
-    return bench.once("splits", lambda: [classes.split(k) for k in range(len(bench.seeds))])
+def splits(bench: Bench, arm: str = "linear") -> list[Split]:
+    """Return the split of each run of an arm, as its learners saw it."""
+    setup, n = arms(bench)[arm].setup, len(arms(bench)[arm].seeds)
+    kind = GLYPHS if arm == GLYPHS else "classes"
+    made = bench.once(f"splits {kind}", dict[int, Split])
+    for turn in range(n):
+        if turn not in made:
+            made[turn] = setup.classes.split(turn)
+    return [made[turn] for turn in range(n)]
 
 
-def source(bench: Bench) -> dict[str, Any]:
-    """Return in words which data was used, and what each seed held out."""
-    drawings = classes_of(bench).drawings()
-    return {"source": drawings.source, "held out": [parts.words for parts in splits(bench)]}
+def source(bench: Bench, arm: str = "linear") -> dict[str, Any]:
+    """Return in words which data an arm used, and what each seed held out."""
+    drawings = arms(bench)[arm].setup.classes.drawings()
+    return {"source": drawings.source, "held out": [parts.words for parts in splits(bench, arm)]}
