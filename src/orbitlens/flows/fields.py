@@ -40,8 +40,8 @@ class AttentionField:
     ) -> None:
         """Prepare the field for `n_tokens` tokens.
 
-        `compiled` lets narrow heads go to compiled code, which has no gradients; `dtype` is that of
-        attention itself, whatever the tokens are.
+        `compiled` lets heads go to compiled code, which has no gradients; `dtype` is that of attention
+        itself, whatever the tokens are.
         """
         self.system = system
         self.n_tokens = n_tokens
@@ -58,8 +58,9 @@ class AttentionField:
             self._turn = Turning.of(rotation, n_tokens, r).to(self._in)
         fast = fast_path(system, n_tokens).mix if compiled else None
         self._mix = fast or Mixing.of(system, n_tokens)
-        # Torch's threads spin on after a product, on the cores that compiled code is to run on.
-        self._n_threads = None if fast is None else 1
+        # Torch's threads spin on after a product, on the cores that compiled code is to run on;
+        # of few wide tokens, products with weights are most of the work and keep their threads.
+        self._n_threads = None if fast is None or n_tokens < d else 1
         self._positions = checked_positions(system, n_tokens) if system.reinjected else None
 
     def __call__(self, x: Tokens, log_scale: float = 0.0) -> Tokens:
