@@ -16,6 +16,7 @@ from orbitlens.flows._fast.rows import FAST, U
 from orbitlens.flows.steps import BIT_LONGER, DOP853, GROW, SAFETY, SHRINK, Stop
 
 N_STAGES = len(DOP853.b)
+PIECE = 2048  # coordinates summed over stages at a time: they stay in the nearest cache
 # Numba reads plain numbers and arrays, not members of an enumeration.
 DONE, STEP_LIMIT, STUCK = int(Stop.DONE), int(Stop.STEP_LIMIT), int(Stop.STUCK)
 RAN_AWAY, CAME_BACK = int(Stop.RAN_AWAY), int(Stop.CAME_BACK)
@@ -28,14 +29,16 @@ _A_EXTRA, _D = DOP853.a_extra, DOP853.dense
 @compiled(fastmath=FAST)
 def move(y, stages, weights, n_used, h, out):
     """Write y + h sum_s weights_s stages_s, over the first `n_used` stages, into `out`."""
-    for i in range(U(y.size)):
-        out[i] = y[i]
-    for s in range(n_used):
-        w = h * weights[s]
-        if w != 0.0:
-            row = stages[s]
-            for i in range(U(y.size)):
-                out[i] += w * row[i]
+    for begin in range(0, y.size, PIECE):
+        end = U(min(begin + PIECE, y.size))
+        for i in range(U(begin), end):
+            out[i] = y[i]
+        for s in range(n_used):
+            w = h * weights[s]
+            if w != 0.0:
+                row = stages[s]
+                for i in range(U(begin), end):
+                    out[i] += w * row[i]
 
 
 @no_type_check

@@ -19,13 +19,14 @@ from orbitlens.flows._fast.tile_vectors import SINGLE
 from orbitlens.flows._fast.tiles import (
     Packed,
     Shape,
-    length_of_groups,
+    Turns,
     memory_for,
     mix_tiles,
     pack_heads,
     tile_shape,
 )
 from orbitlens.flows.system import Mask, System
+from orbitlens.heads.rotary import Turning
 from orbitlens.running.threads import do_parts, n_parts
 
 Headed = Float[Tensor, "heads tokens d_head"]
@@ -58,11 +59,17 @@ class HeadMixing:
             slopes=none if slopes is None else system.beta * slopes.double(),
         )
 
+    def takes_rows(self, d_head: int, dtype: torch.dtype) -> bool:
+        """Whether heads so wide are mixed by `mix_rows`, as they come from their products."""
+        return d_head > WIDEST_LANES or dtype != torch.float64
+
     def __call__(self, q: Headed, k: Headed, v: Headed, scale: float) -> Headed:
         """Return the weighted means, in each head; scores are scale q k - slope |i - j|."""
-        if q.shape[-1] <= WIDEST_LANES and q.dtype == torch.float64:
+        h, n, r = q.shape
+        if not self.takes_rows(r, q.dtype):
             return self._by_lanes(q, k, v, scale)
-        return self._by_tiles(q, k, v, scale)
+        rows = torch.stack([q, k, v]).permute(2, 0, 1, 3).reshape(n, 3 * h * r)
+        return self.mix_rows(rows, scale, None).view(n, h, r).transpose(0, 1)
 
     def _by_lanes(self, q: Headed, k: Headed, v: Headed, scale: float) -> Headed:
         columns = [_columns(x) for x in (q, k, v)]
@@ -73,19 +80,26 @@ class HeadMixing:
         do_parts(lambda *rows: mix_lanes_of_heads(*fixed, *rows, mixed), parts, self.n_threads)
         return out[:, : q.shape[-1], : self.n_tokens].mT
 
-    def _by_tiles(self, q: Headed, k: Headed, v: Headed, scale: float) -> Headed:
-        h, n, r = q.shape
-        shape, terms = tile_shape(r), FULL_TERMS if q.dtype == torch.float64 else SINGLE_TERMS
-        q, k, v = (x.mT.contiguous() for x in (q, k, v))
-        memory, slopes = self._memory(h, r, q.numpy().dtype.type, shape), self.slopes.numpy()
-        arrays = (q.numpy(), k.numpy(), v.numpy())
-        pack_heads(*arrays, scale, slopes, self.unnormalised, length_of_groups(shape), memory)
-        out = torch.empty_like(q)
+    def mix_rows(
+        self, rows: Float[Tensor, "tokens qkv"], scale: float, turn: Turning | None
+    ) -> Float[Tensor, "tokens mixed"]:
+        """Return the means of all heads side by side, as their output maps take them.
+
+        Columns are queries of all heads, keys of all, values of all; queries and keys are turned.
+        """
+        n, slopes = self.n_tokens, self.slopes.numpy()
+        h, r = len(slopes), rows.shape[1] // (3 * len(slopes))
+        shape = tile_shape(r)
+        terms = FULL_TERMS if rows.dtype == torch.float64 else SINGLE_TERMS
+        array, group = rows.contiguous().numpy(), len(shape.outputs)
+        memory, turns = self._memory(h, r, array.dtype.type, shape), _turns(turn, array.dtype)
+        pack_heads(array, r, scale, slopes, self.unnormalised, group, turns, memory)
+        out = rows.new_empty(n, h * r)
         fixed = (memory, slopes, *self._sees, shape, terms)
         n_blocks, mixed = h * memory.queries.shape[1], out.numpy()
         parts = self._parts(n_blocks, h * n * n, 1)
-        do_parts(lambda *rows: mix_tiles(*fixed, *rows, mixed), parts, self.n_threads)
-        return out.mT
+        do_parts(lambda *blocks: mix_tiles(*fixed, *blocks, mixed), parts, self.n_threads)
+        return out
 
     @property
     def _sees(self) -> tuple[bool, int, bool, int]:
@@ -101,6 +115,13 @@ class HeadMixing:
         count = min(n_parts(n_pairs, self.n_threads, uneven=self.causal), n_rows)
         cuts = [n_rows * part // count // together * together for part in range(count)]
         return list(pairwise([*cuts, n_rows]))[::-1]
+
+
+def _turns(turn: Turning | None, dtype: Any) -> Turns:  # noqa: ANN401 - NumPy's own
+    if turn is None:
+        none = np.empty((0, 0), dtype)
+        return Turns(none, none, np.empty(0, dtype=np.uint64))
+    return Turns(turn.cosine.numpy(), turn.sine.numpy(), turn.partner.numpy().astype(np.uint64))
 
 
 def _columns(x: Headed) -> Float[Tensor, "heads width columns"]:

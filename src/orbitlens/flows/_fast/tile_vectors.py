@@ -178,7 +178,7 @@ def tile_of(_: Any, like: Any, value: Any, vectors: Any, outputs: Any) -> Any:
 
 @intrinsic
 def add_product(_: Any, tile: Any, a: Any, row: Any, b: Any, start: Any) -> Any:
-    """Return a tile plus the products of a row of `a` with the numbers b[start], b[start + 1] ..."""
+    """Return a tile plus the products of a row of `a` with b[start], b[start + 1], ..."""
     bits = tile.bits
 
     def generate(context: Any, builder: Any, _signature: Any, args: Any) -> Any:

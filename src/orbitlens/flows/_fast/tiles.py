@@ -1,7 +1,7 @@
 """Compiled attention of heads beyond four wide: tiles of scores and of sums, in registers.
 
-Enters: queries, keys and values of all heads, tokens as columns, float64 or float32. Leaves: the
-means of the values. A block of queries goes through a stretch of keys: their scores are written
+Enters: queries, keys and values of all heads, tokens as rows, float64 or float32. Leaves: the means
+of the values. A block of queries goes through a stretch of keys: their scores are written
 beside each other, raised to powers where they lie, and the values are weighed by them. Both
 products are made of the same rank-one steps. A stretch of keys and its values stay in the core's
 cache while all blocks of queries go by, and tiles that nobody sees are not computed. The
@@ -9,6 +9,7 @@ interpreter's lock is not held, so blocks can be shared out to threads.
 """
 
 import math
+from functools import cache
 from typing import NamedTuple, no_type_check
 
 import numpy as np
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from orbitlens.flows._fast.compiling import compiled
 from orbitlens.flows._fast.exponentials import EXACT
 from orbitlens.flows._fast.lanes import LOG2E, SMALL, view_of
-from orbitlens.flows._fast.rows import visible_range
+from orbitlens.flows._fast.rows import U, visible_range
 from orbitlens.flows._fast.tile_vectors import (
     add_product,
     lanes_of,
@@ -45,6 +46,7 @@ class Shape(NamedTuple):
     outputs: tuple[int, ...]
 
 
+@cache
 def tile_shape(d_head: int) -> Shape:
     """Return the tile that the processor's registers hold: 32 of AVX-512, or 16 that are shorter.
 
@@ -56,11 +58,6 @@ def tile_shape(d_head: int) -> Shape:
     if not wide:
         return Shape((0,), (0,) * 4)
     return Shape((0,) * 3, (0,) * (4 if d_head <= 4 else 8))
-
-
-def length_of_groups(shape: Shape) -> int:
-    """Return how many keys are packed together."""
-    return len(shape.outputs)
 
 
 class Packed(NamedTuple):
@@ -91,68 +88,65 @@ def memory_for(n_heads: int, d_head: int, n: int, dtype: type, shape: Shape) -> 
 # --- packing ---------------------------------------------------------------------------------
 
 
+class Turns(NamedTuple):
+    """How coordinates turn by token (rotary), as `Turning` has it; empty if they do not."""
+
+    cosine: Array  # tokens, d_head
+    sine: Array
+    partner: NDArray[np.uint64]
+
+
 @no_type_check
 @compiled(fastmath={"contract", "reassoc"})
-def _longest(x, squares):
-    """Return the largest length of a column; infinity if it is not a number."""
-    squares[:] = 0
-    for c in range(x.shape[0]):
-        for j in range(x.shape[1]):
-            squares[j] += x[c, j] * x[c, j]
-    longest = 0.0
-    for j in range(x.shape[1]):
-        longest = max(longest, squares[j]) if squares[j] < math.inf else math.inf
+def _pack(rows, column, r, factor, turns, out, group):
+    """Write factor times some columns of rows in groups of tokens, turned; return their length.
+
+    The length is the largest of a token's vector; infinity if one is not a number.
+    """
+    longest, x = 0.0, np.empty(r, rows.dtype)
+    first, size = U(column), U(r)
+    for i in range(U(rows.shape[0])):
+        if turns.partner.size:
+            for c in range(size):
+                other = rows[i, first + turns.partner[c]]
+                x[c] = rows[i, first + c] * turns.cosine[i, c] + other * turns.sine[i, c]
+        else:
+            for c in range(size):
+                x[c] = rows[i, first + c]
+        square, place = factor * 0, i // U(group) * U(group) * size + i % U(group)
+        for c in range(size):
+            x[c] *= factor
+            square += x[c] * x[c]
+        for c in range(size):
+            out[place + c * U(group)] = x[c]
+        longest = max(longest, square) if square < math.inf else math.inf
     return math.sqrt(longest)
 
 
 @no_type_check
 @compiled(fastmath=EXACT)
-def _pack_queries(x, factor, out):
-    block = out.shape[2]
-    for b in range(out.shape[0]):
-        begin = b * block
-        end = min(begin + block, x.shape[1])
-        for c in range(x.shape[0]):
-            for i in range(begin, end):
-                out[b, c, i - begin] = factor * x[c, i]
-
-
-@no_type_check
-@compiled(fastmath=EXACT)
-def _pack_keys(x, group, out):
-    r, n = x.shape
-    for begin in range(0, n, group):
-        end = min(begin + group, n)
-        for c in range(r):
-            place = begin * r + c * group - begin
-            for j in range(begin, end):
-                out[place + j] = x[c, j]
-
-
-@no_type_check
-@compiled(fastmath=EXACT)
-def _pack_values(x, width, out):
-    r, n = x.shape
-    for begin in range(0, n, 8):
-        end = min(begin + 8, n)
-        for c in range(r):
-            for j in range(begin, end):
-                out[j * width + c] = x[c, j]
+def _copy(rows, column, r, width, out):
+    for i in range(U(rows.shape[0])):
+        for c in range(U(r)):
+            out[i * U(width) + c] = rows[i, U(column) + c]
 
 
 @no_type_check
 @compiled(fastmath=EXACT, nogil=True)
-def pack_heads(q, k, v, scale, slopes, unnormalised, group, packed):
-    """Bring queries, keys and values (heads, d_head, tokens) in the order that loops read them."""
-    factor = q.dtype.type(scale * LOG2E)
-    limit = SMALL if q.itemsize == 8 else SMALL_SINGLE
-    squares = np.empty(q.shape[2], q.dtype)
-    width = packed.sums.shape[2]
-    for h in range(q.shape[0]):
-        _pack_queries(q[h], factor, packed.queries[h])
-        _pack_keys(k[h], group, packed.keys[h])
-        _pack_values(v[h], width, packed.values[h])
-        reach = abs(factor) * _longest(q[h], squares) * _longest(k[h], squares)
+def pack_heads(rows, r, scale, slopes, unnormalised, group, turns, packed):
+    """Bring queries, keys and values in the order that loops read them.
+
+    Tokens are rows; columns are the queries of all heads, then their keys, then their values.
+    """
+    factor, one = rows.dtype.type(scale * LOG2E), rows.dtype.type(1)
+    limit = SMALL if rows.itemsize == 8 else SMALL_SINGLE
+    heads, width = len(slopes), packed.sums.shape[2]
+    block = packed.queries.shape[3]
+    for h in range(heads):
+        queries = packed.queries[h].reshape(packed.queries[h].size)
+        longest = _pack(rows, h * r, r, factor, turns, queries, block)
+        reach = longest * _pack(rows, (heads + h) * r, r, one, turns, packed.keys[h], group)
+        _copy(rows, (2 * heads + h) * r, r, width, packed.values[h])
         packed.small[h] = unnormalised or (slopes[h] == 0.0 and reach <= limit)
 
 
@@ -273,18 +267,15 @@ def _mix_head(packed, h, slope, sees, n, shape, terms, begin, end):
 
 @no_type_check
 @compiled(fastmath=EXACT)
-def _finish(sums, totals, unnormalised, n, begin, end, out):
+def _finish(sums, totals, h, r, unnormalised, begin, end, out):
     """Write sums over totals for the blocks begin ... end - 1 of one head."""
-    block = sums.shape[2]
-    parts = np.empty(block, sums.dtype)
+    block, n = sums.shape[2], out.shape[0]
     one = sums.dtype.type(1)
     for b in range(begin, end):
-        last = min(block, n - b * block)
-        for i in range(last):
-            parts[i] = one / (sums.dtype.type(n) if unnormalised else totals[b, 0, i])
-        for c in range(out.shape[0]):
-            for i in range(last):
-                out[c, b * block + i] = sums[b, c, i] * parts[i]
+        for i in range(min(block, n - b * block)):
+            part = one / (sums.dtype.type(n) if unnormalised else totals[b, 0, i])
+            for c in range(U(r)):
+                out[U(b * block + i), U(h * r) + c] = sums[U(b), c, U(i)] * part
 
 
 @no_type_check
@@ -292,12 +283,12 @@ def _finish(sums, totals, unnormalised, n, begin, end, out):
 def mix_tiles(packed, slopes, causal, window, unnormalised, n, shape, terms, begin, end, out):
     """Mix the values for the blocks begin ... end - 1 of all heads, one after the other.
 
-    `out` is heads x d_head x tokens; `terms` is as long as the polynomial of powers is.
+    Tokens are rows of `out`; `terms` is as long as the polynomial of powers is.
     """
-    n_blocks = packed.queries.shape[1]
+    n_blocks, r = packed.queries.shape[1], packed.queries.shape[2]
     sees = (causal, window, unnormalised)
     for h in range(begin // n_blocks, (end - 1) // n_blocks + 1):
         first, last = max(begin - h * n_blocks, 0), min(end - h * n_blocks, n_blocks)
         slope = slopes[h] * LOG2E
         _mix_head(packed, h, slope, sees, n, shape, terms, first, last)
-        _finish(packed.sums[h], packed.totals[h], unnormalised, n, first, last, out[h])
+        _finish(packed.sums[h], packed.totals[h], h, r, unnormalised, first, last, out)
