@@ -13,6 +13,7 @@ import numpy as np
 from orbitlens.flows._fast.arrays import system_arrays
 from orbitlens.flows._fast.dop853 import follow
 from orbitlens.flows._fast.head_mixing import HeadMixing
+from orbitlens.flows._fast.way_back import WayBack, way_back
 from orbitlens.flows.steps import Segment, StepLimits, Stop, Vector
 from orbitlens.flows.system import System
 
@@ -28,6 +29,7 @@ class FastPath:
 
     mix: HeadMixing  # attention of all heads
     follow: Follow | None  # whole stretches of an integration by DOP853, in either chart
+    way_back: Callable[[float], WayBack] | None  # a flow and its gradients, at a tolerance
 
 
 def fast_path(system: System, n_tokens: int) -> FastPath:
@@ -37,13 +39,14 @@ def fast_path(system: System, n_tokens: int) -> FastPath:
     return FastPath(
         mix=HeadMixing.of(system, n_tokens),
         follow=_follower(system, n_tokens) if small else None,
+        way_back=way_back(system, n_tokens) if small else None,
     )
 
 
 def _follower(system: System, n_tokens: int) -> Follow:
     def run(y: Vector, t: float, moments: Vector, scaled: bool, limits: StepLimits) -> Segment:
         arrays = system_arrays(system, n_tokens, limits.rtol)
-        saved, kept, y, t, n_steps, n_evaluations, stop = follow(
+        saved, kept, y, t, n_steps, n_evaluations, stop, _ = follow(
             arrays,
             np.ascontiguousarray(y),
             t,
