@@ -13,7 +13,7 @@ import numpy as np
 from orbitlens.flows._fast.arrays import system_arrays
 from orbitlens.flows._fast.dop853 import follow
 from orbitlens.flows._fast.head_mixing import HeadMixing
-from orbitlens.flows._fast.way_back import WayBack, way_back
+from orbitlens.flows._fast.way_back import WayBack, way_back_of
 from orbitlens.flows.steps import Segment, StepLimits, Stop, Vector
 from orbitlens.flows.system import System
 
@@ -39,7 +39,7 @@ def fast_path(system: System, n_tokens: int) -> FastPath:
     return FastPath(
         mix=HeadMixing.of(system, n_tokens),
         follow=_follower(system, n_tokens) if small else None,
-        way_back=way_back(system, n_tokens) if small else None,
+        way_back=way_back_of(system, n_tokens) if small else None,
     )
 
 

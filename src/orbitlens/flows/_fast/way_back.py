@@ -78,7 +78,7 @@ class WayBack:
         return torch.from_numpy(moved.reshape(gradient.shape)), found
 
 
-def way_back(system: System, n_tokens: int) -> Callable[[float], WayBack] | None:
+def way_back_of(system: System, n_tokens: int) -> Callable[[float], WayBack] | None:
     """Return how to make a compiled way back for a tolerance, where there is one."""
     plain = not system.unnormalised and system.alibi_slopes is None
     if system.d_head > WIDEST_LANES or not plain or system.geometry.normalises_output:
