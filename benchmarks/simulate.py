@@ -39,6 +39,8 @@ from scipy.integrate import solve_ivp
 
 from orbitlens.flows._fast.lanes import FULL_TERMS, SHORT_TERMS, WIDEST_LANES
 from orbitlens.flows._fast.powers import LANES, power_tables
+from orbitlens.flows._fast.tile_vectors import SINGLE as SINGLE_TERMS
+from orbitlens.flows._fast.tile_vectors import lanes_of, raise_row, tile_of
 from orbitlens.flows._fast.vectors import bundle, lanes, plus, power, put, spread
 from orbitlens.flows.ensemble import simulate_ensemble
 from orbitlens.flows.fields import AttentionField
@@ -500,32 +502,68 @@ def product_limit(problem: Problem) -> dict[str, float]:
     return {name: time.cpu for name, time in times.items()}
 
 
-def exponential_limit(problem: Problem, rtol: float, cpu: float) -> dict[str, float]:
-    """Return what a run's exponentials alone would take, at the rate that this machine does them.
+def least_time(problem: Problem, rtol: float, cpu: float) -> dict[str, float]:
+    """Return what a run's exponentials and products of pairs would take, at the machine's rates.
 
-    The rate is that of powers of two from and to registers, eight lanes at a time, without scores,
-    sums or steps; the number is that of pairs times evaluations.
+    Exponentials: pairs that see each other times evaluations, at the rate of powers of two, without
+    scores, sums or steps. Products: two of them, 4 n^2 d_head operations a head (half of it if
+    causal), at the rate of a product of large square matrices by torch.
     """
+    options = IntegrateOptions(
+        rtol=max(rtol, 1e-6) if problem.single else rtol, n_saved=2, single=problem.single
+    )
     n_evaluations = sum(
         integrate_flow(
             our_system(problem, arrays, beta),
-            torch.from_numpy(x),
+            torch.from_numpy(x.astype(np.float64)),
             until=problem.until,
-            options=IntegrateOptions(rtol=rtol, n_saved=2),
+            options=options,
         ).n_evaluations
         for seed in SEEDS
         for arrays in [problem.arrays(seed)]
         for beta, x in zip(arrays["beta"], arrays["x"], strict=True)
     ) / len(SEEDS)
-    n = n_evaluations * problem.n_heads * problem.n**2
-    seconds = n * seconds_a_power(rtol)
+    seen = problem.n * (problem.n + 1) / 2 if problem.causal else problem.n**2
+    n = n_evaluations * problem.n_heads * seen
+    narrow = problem.d_head <= WIDEST_LANES and not problem.single
+    each = seconds_a_power(rtol) if narrow else seconds_a_weight(problem.dtype)
+    rate = operations_a_second(problem.dtype)
+    found = {"exponentials": n * each, "products": n * 4 * problem.d_head / rate}
+    seconds = sum(found.values())
     return {
         "n_evaluations": n_evaluations,
         "n_exponentials": n,
-        "nanoseconds": 1e9 * seconds / n,
+        "nanoseconds": 1e9 * each,
+        "gigaflops": rate / 1e9,
+        **found,
         "seconds": seconds,
         "share": seconds / cpu,
     }
+
+
+def operations_a_second(dtype: type, n: int = 1024) -> float:
+    """Measure how many operations a second the machine's products of matrices do."""
+    x = torch.from_numpy(np.random.default_rng(0).standard_normal((n, n)).astype(dtype))
+    out = torch.empty_like(x)
+    run = lambda: torch.matmul(x, x, out=out)  # noqa: E731
+    return 2 * n**3 / time_in_turns({"product": run}, repeats=30)["product"].cpu
+
+
+def seconds_a_weight(dtype: type, n: int = 128) -> float:
+    """Measure the powers of two that tiles take, from and to the nearest cache."""
+    terms = (0,) * (len(FULL_TERMS) if dtype is np.float64 else len(SINGLE_TERMS))
+    rows = np.zeros((n, 3 * lanes_of(dtype)), dtype)
+    run = lambda: raise_rows(rows, 100, terms)  # noqa: E731
+    return time_in_turns({"powers": run}, repeats=30)["powers"].cpu / (100 * rows.size)
+
+
+@numba.njit(fastmath={"contract"})
+def raise_rows(rows, repeats, terms):
+    """Raise two to all numbers of some rows, and to what comes out, again and again."""
+    nought = tile_of(rows, 0.0, (0, 0, 0), (0,))
+    for _ in range(repeats):
+        for j in range(rows.shape[0]):
+            raise_row(nought, rows, j, nought, terms)
 
 
 def seconds_a_power(rtol: float, n: int = 2**20) -> float:
@@ -634,10 +672,11 @@ def show_limit(problem: Problem, times: dict[str, float]) -> bool:
     return share >= goal
 
 
-def show_exponentials(found: dict[str, float]) -> None:
+def show_least(found: dict[str, float]) -> None:
     print(
         f"- {found['n_exponentials']:.3g} exponentials in {found['n_evaluations']:.0f} evaluations "
-        f"at {found['nanoseconds']:.2f} ns take {1e3 * found['seconds']:.2f} ms, "
+        f"at {found['nanoseconds']:.2f} ns take {1e3 * found['exponentials']:.2f} ms, products of "
+        f"pairs at {found['gigaflops']:.0f} Gflop/s {1e3 * found['products']:.2f} ms: "
         f"{found['share']:.0%} of the run"
     )
 
@@ -704,9 +743,9 @@ def main() -> int:
             row["evaluation"] = product_limit(problem)
             met = show_limit(problem, row["evaluation"]) and met
         mine = results[0]
-        if problem.d_head <= WIDEST_LANES and mine.rtol is not None:
-            row["exponentials"] = exponential_limit(problem, mine.rtol, mine.cpu)
-            show_exponentials(row["exponentials"])
+        if mine.rtol is not None:
+            row["least"] = least_time(problem, mine.rtol, mine.cpu)
+            show_least(row["least"])
         row["load"] = [about["load"], round(os.getloadavg()[0], 1)]
         row["date"] = about["date"]
         rows.append(row)

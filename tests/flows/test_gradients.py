@@ -8,6 +8,8 @@ from scipy.integrate import DOP853
 
 from orbitlens.errors import InputError
 from orbitlens.flows import gradients as gradients_module
+from orbitlens.flows._fast import fast_path
+from orbitlens.flows._fast import way_back as way_back_module
 from orbitlens.flows.examples import example_system
 from orbitlens.flows.fields import make_field
 from orbitlens.flows.gradients import simulate_with_gradients
@@ -75,11 +77,89 @@ def plain_step(field, x, h):
     return x + h * sum(w * k for w, k in zip(DOP853.B, stages, strict=True))
 
 
+def tensors_of(system):
+    return [f.name for f in fields(system) if isinstance(getattr(system, f.name), torch.Tensor)]
+
+
+def all_gradients(system, start, **how):
+    """Return the gradients of a loss with respect to the start and to every tensor."""
+    names = tensors_of(system)
+    tensors = [getattr(system, name).clone().requires_grad_(True) for name in names]
+    x = start.clone().requires_grad_(True)
+    moving = replace(system, **dict(zip(names, tensors, strict=True)))
+    end = simulate_with_gradients(moving, x, until=1.0, **how)
+    found = torch.autograd.grad((end * drawn(*start.shape, seed=1)).sum(), [x, *tensors])
+    return dict(zip(["start", *names], found, strict=True))
+
+
+def largest_difference(one, other):
+    """Return how far gradients are apart, each in units of its largest entry."""
+    return max(float((one[k] - v).abs().max() / (1e-3 + v.abs().max())) for k, v in other.items())
+
+
+def through_torch(monkeypatch):
+    """Let gradients go back through torch, by the steps that compiled code takes."""
+    nothing = replace(fast_path(random_system(5, n=3)[0], 3), way_back=None)
+
+    def same_steps(system, x, until, rtol, max_steps):
+        taken = fast_path(system, len(x)).way_back(rtol).follow(x, until, max_steps)
+        starts = [torch.from_numpy(y.reshape(x.shape)) for y in taken.starts]
+        return gradients_module.Steps(starts=starts, lengths=list(taken.lengths), end=taken.end)
+
+    monkeypatch.setattr(gradients_module, "_steps", same_steps)
+    monkeypatch.setattr(gradients_module, "fast_path", lambda *_: nothing)
+
+
+BACK = {
+    "free, full": {},
+    "sphere, causal": {"geometry": Geometry.SPHERE, "mask": Mask.CAUSAL},
+    "pre-ln, window": {"geometry": Geometry.PRE_LN, "window": 3},
+    "sphere, causal, window": {"geometry": Geometry.POST_LN, "mask": Mask.CAUSAL, "window": 4},
+    "large scores": {"geometry": Geometry.SPHERE, "beta": 400.0, "mask": Mask.CAUSAL},
+}
+
+
+@pytest.mark.parametrize("name", BACK)
+@pytest.mark.parametrize(("width", "encoding"), [(1, "none"), (2, "rotary"), (3, "reinjected")])
+def test_the_compiled_way_back_is_torchs(name, width, encoding, monkeypatch):
+    system, start = random_system(7, heads=2, d=4, r=width, n=11, encoding=encoding, biased=True)
+    system = replace(system, **BACK[name])
+    compiled = all_gradients(system, start)
+    through_torch(monkeypatch)
+    assert largest_difference(compiled, all_gradients(system, start)) < 1e-8
+
+
+def test_a_way_back_through_another_mask_would_be_noticed():
+    system, start = random_system(7, heads=2, d=4, r=2, n=11, biased=True)
+    causal = all_gradients(replace(system, mask=Mask.CAUSAL), start)
+    assert largest_difference(causal, all_gradients(system, start)) > 0.01
+
+
+def test_stages_that_were_not_kept_are_taken_anew(monkeypatch):
+    system, start = random_system(7, heads=2, d=4, r=2, n=11, encoding="rotary")
+    kept = all_gradients(system, start)
+    monkeypatch.setattr(way_back_module, "MOST_NUMBERS", 12 * start.numel())  # of one step
+    taken = fast_path(system, 11).way_back(1e-8).follow(start, 1.0, 100)
+    assert len(taken.stages) == 1 < len(taken.lengths) == len(taken.starts)
+    assert largest_difference(all_gradients(system, start), kept) < 1e-12
+
+
+@pytest.mark.parametrize(
+    "change", [{"geometry": Geometry.NGPT}, {"geometry": Geometry.PERI_LN}, {"unnormalised": True}]
+)
+def test_what_compiled_code_leaves_out_goes_back_through_torch(change):
+    system, start = random_system(7, n=6)
+    changed = replace(system, **change)
+    assert fast_path(system, 6).way_back is not None
+    assert fast_path(changed, 6).way_back is None
+    assert torch.isfinite(all_gradients(changed, 0.3 * start)["w_q"]).all()
+
+
 @pytest.mark.parametrize("encoding", ["none", "reinjected", "rotary", "alibi"])
 def test_gradients_of_all_tensors_are_those_of_autograd_through_the_same_steps(encoding):
     """The way back keeps one step in memory; a graph of the whole run says the same."""
     system, start = random_system(5, heads=2, d=4, r=2, n=6, encoding=encoding, biased=True)
-    names = [f.name for f in fields(system) if isinstance(getattr(system, f.name), torch.Tensor)]
+    names = tensors_of(system)
     assert {"w_q", "w_k", "w_v", "w_o", "b_q", "b_k"} <= set(names)
     target = drawn(6, 4, seed=1)
 
@@ -89,8 +169,13 @@ def test_gradients_of_all_tensors_are_those_of_autograd_through_the_same_steps(e
         end = run(replace(system, **dict(zip(names, tensors, strict=True))), x)
         return torch.autograd.grad((end * target).sum(), [x, *tensors])
 
+    compiled = fast_path(system, 6).way_back
+    assert (compiled is None) is (encoding == "alibi")
+
     def whole_graph(moving, x):
-        taken = gradients_module._steps(system, x.detach(), 1.0, 1e-8, 1000)
+        torchs = gradients_module._steps(system, x.detach(), 1.0, 1e-8, 1000)
+        taken = torchs if compiled is None else compiled(1e-8).follow(x.detach(), 1.0, 1000)
+        assert len(taken.lengths) == len(torchs.lengths)
         field = make_field(moving, len(x))
         for h in taken.lengths:
             x = plain_step(field, x, h)

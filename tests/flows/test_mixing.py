@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from orbitlens.flows._fast.head_mixing import HeadMixing
 from orbitlens.flows._fast.powers import LANES
-from orbitlens.flows._fast.row_mixing import RowMixing
 from orbitlens.flows.fields import AttentionField
 from orbitlens.flows.mixing import BLOCK, Mixing, visible_tokens
 from orbitlens.flows.system import Mask
@@ -28,7 +28,7 @@ def make(n_tokens, *, mask=Mask.FULL, window=None, slopes=None, unnormalised=Fal
     """Return how torch mixes, and how compiled loops do."""
     given = None if slopes is None else torch.tensor(slopes, dtype=torch.float64)
     plain = Mixing(n_tokens, mask, window, unnormalised, given)
-    compiled = RowMixing(
+    compiled = HeadMixing(
         n_tokens=n_tokens,
         causal=mask is Mask.CAUSAL,
         window=window or 0,
@@ -65,7 +65,7 @@ def test_every_way_gives_the_definition(n_tokens, window, mask):
                 torch.testing.assert_close(mix(q, k, v, 0.4), expected, rtol=1e-11, atol=1e-12)
 
 
-@pytest.mark.parametrize("width", [1, 2, 3, 4, 5, 8, 16])
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 5, 8, 16, 40])
 @pytest.mark.parametrize("n_tokens", [1, 3, 64, 67])
 @pytest.mark.parametrize("unnormalised", [False, True])
 def test_heads_of_every_width_are_mixed_alike(width, n_tokens, unnormalised):
@@ -76,7 +76,7 @@ def test_heads_of_every_width_are_mixed_alike(width, n_tokens, unnormalised):
         torch.testing.assert_close(compiled(q, k, v, 0.4), expected, rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize("width", [1, 2, 3, 4, 5, 8, 16])
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 5, 8, 16, 40])
 @pytest.mark.parametrize("n_tokens", [1, 3, 64, 67])
 @pytest.mark.parametrize("slopes", [None, (0.03, 0.002)])
 @pytest.mark.parametrize("unnormalised", [False, True])
@@ -176,7 +176,7 @@ def test_threads_share_rows_without_gaps(monkeypatch):
     q, k, v = heads(101, 4, n_heads=3)
     plain, mix = make(101, mask=Mask.CAUSAL, n_heads=3)
     padded = 3 * 104  # rows of a head are filled up to whole lanes
-    parts = mix._parts(padded)
+    parts = mix._parts(padded, padded * 101, LANES)[::-1]
     assert [row for begin, end in parts for row in range(begin, end)] == list(range(padded))
     assert all(begin % LANES == 0 for begin, _ in parts)
     assert len(parts) > 3
@@ -225,7 +225,7 @@ print(peak() - before)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
-@pytest.mark.parametrize("width", [4, 20], ids=["compiled", "torch"])
+@pytest.mark.parametrize("width", [4, 20], ids=["lanes", "tiles"])
 @pytest.mark.parametrize(("mask", "window"), [("full", 0), ("causal", 0), ("full", 100)])
 def test_memory_grows_with_tokens_and_not_with_their_pairs(width, mask, window):
     command = [sys.executable, "-c", GROWTH, str(width), mask, str(window)]

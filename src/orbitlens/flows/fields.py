@@ -40,7 +40,7 @@ class AttentionField:
     ) -> None:
         """Prepare the field for `n_tokens` tokens.
 
-        `compiled` lets narrow heads go to compiled code, which has no gradients; `dtype` is that of
+        `compiled` lets heads go to compiled code, which has no gradients; `dtype` is that of
         attention itself, whatever the tokens are.
         """
         self.system = system
@@ -58,8 +58,11 @@ class AttentionField:
             self._turn = Turning.of(rotation, n_tokens, r).to(self._in)
         fast = fast_path(system, n_tokens).mix if compiled else None
         self._mix = fast or Mixing.of(system, n_tokens)
-        # Torch's threads spin on after a product, on the cores that compiled code is to run on.
-        self._n_threads = None if fast is None else 1
+        by_rows = fast is not None and fast.takes_rows(r, dtype)
+        self._by_rows = fast.mix_rows if fast is not None and by_rows else None
+        # Torch's threads spin on after a product, on the cores that compiled code is to run on;
+        # of few wide tokens, products with weights are most of the work and keep their threads.
+        self._n_threads = None if fast is None or n_tokens < d else 1
         self._positions = checked_positions(system, n_tokens) if system.reinjected else None
 
     def __call__(self, x: Tokens, log_scale: float = 0.0) -> Tokens:
@@ -76,14 +79,24 @@ class AttentionField:
             x = x + self._positions * shrink
         if system.geometry.normalises_input:  # re-injected positions included, as in a network
             x = x / lengths(x)
-        q, k, v = self._projected(x.to(self._dtype), shrink)
         growth = math.exp(min(2 * log_scale, 640.0))
         scale = min(system.beta * growth, LARGEST_LOGIT[self._dtype])
-        mixed = self._mix(q, k, v, scale).transpose(0, 1)
-        out = (mixed.reshape(self.n_tokens, -1) @ self._out).to(x.dtype)
+        out = (self._mixed(x.to(self._dtype), shrink, scale) @ self._out).to(x.dtype)
         if system.drift is not None:
             out = out + system.drift * shrink
         return out
+
+    def _mixed(self, x: Tokens, shrink: float, scale: float) -> Float[Tensor, "tokens mixed"]:
+        """Return the means of all heads' values, side by side."""
+        if self._by_rows is None:
+            q, k, v = self._projected(x, shrink)
+            return self._mix(q, k, v, scale).transpose(0, 1).reshape(self.n_tokens, -1)
+        rows = x @ self._in
+        for m, bias in enumerate((self.system.b_q, self.system.b_k)):
+            if bias is not None:
+                flat = bias.reshape(-1).to(rows)
+                rows[:, m * len(flat) : (m + 1) * len(flat)] += flat * shrink
+        return self._by_rows(rows, scale, self._turn)
 
     def _projected(self, x: Tokens, shrink: float) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values, heads x tokens x d_head; their memory runs by tokens."""

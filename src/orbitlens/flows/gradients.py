@@ -2,9 +2,11 @@
 
 Enters: a `System` and tokens, either of which may require gradients. Leaves: tokens at the end. The
 adaptive method chooses the steps and keeps where each began; the way back takes each step once more
-in torch, with a graph, and multiplies by its Jacobian. So the gradient is that of the numbers
-returned (a discrete adjoint), not of an equation solved backwards, and memory grows with the number
-of steps and not of stages.
+and multiplies by its Jacobian. So the gradient is that of the numbers returned (a discrete
+adjoint), not of an equation solved backwards, and memory grows with the number of steps and not of
+stages. Few tokens with heads up to four wide go forth and back in compiled code (`_fast/back.py`,
+which says what it leaves out); all others go back through torch, a graph a stage. Neither has
+gradients of gradients.
 """
 
 from collections.abc import Callable
@@ -14,9 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from orbitlens._types import Tokens
 from orbitlens.errors import InputError
+from orbitlens.flows._fast import WayBack, fast_path
 from orbitlens.flows.adaptive import AdaptiveRun
 from orbitlens.flows.charts import RawChart, to_vector
 from orbitlens.flows.fields import Field, lengths, make_field
@@ -42,6 +46,12 @@ def simulate_with_gradients(
     held: dict[str, Any] = {name: value.detach() for name, value in tensors.items()}
     fixed = replace(system, **held)
 
+    compiled = fast_path(fixed, len(x)).way_back
+    if compiled is not None:
+        limits = (until, max_steps)
+        end: Tokens = _Compiled.apply(compiled(rtol), limits, list(tensors), x, *tensors.values())
+        return end
+
     def steps(start: Tokens) -> "Steps":
         return _steps(fixed, start, until, rtol, max_steps)
 
@@ -49,8 +59,33 @@ def simulate_with_gradients(
         given: dict[str, Any] = dict(zip(tensors, values, strict=True))
         return make_field(replace(fixed, **given), len(x))
 
-    end: Tokens = _Followed.apply(steps, make, system.geometry.on_sphere, x, *tensors.values())
-    return end
+    return _Followed.apply(steps, make, system.geometry.on_sphere, x, *tensors.values())
+
+
+class _Compiled(torch.autograd.Function):
+    """The end of a flow, as a function of its start and its weights, by compiled code."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401 - torch's own
+        way: WayBack,
+        limits: tuple[float, int],
+        names: list[str],
+        start: Tokens,
+        *weights: Tensor,
+    ) -> Tokens:
+        """Follow the flow, and keep its steps."""
+        taken = way.follow(start.detach(), *limits)
+        _check_end(taken.stop, taken.t, *limits)
+        ctx.way, ctx.taken, ctx.names = way, taken, names
+        return taken.end
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *outputs: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        """Go back step by step, from the gradient at the end to that at the start."""
+        start, found = ctx.way.back(ctx.taken, outputs[0])
+        return None, None, None, start, *(found.get(name) for name in ctx.names)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,15 +198,19 @@ def _steps(system: System, x: Tokens, until: float, rtol: float, max_steps: int)
     run.starts = []
     with threads_for_pairs(system.n_heads * len(x) ** 2):
         segment = run.follow(to_vector(x, 0.0, scaled=False), 0.0, np.array([until]))
-    if segment.stop is not Stop.DONE:
-        raise InputError(
-            f"tokens could not be followed to t = {until} in {max_steps} steps (they got to "
-            f"{segment.t:.4g}); they may run away. Ask for a shorter time."
-        )
+    _check_end(segment.stop, segment.t, until, max_steps)
     starts = [torch.from_numpy(y.reshape(x.shape)) for y in run.starts]
     return Steps(
         starts=starts, lengths=run.lengths, end=torch.from_numpy(segment.y.reshape(x.shape))
     )
+
+
+def _check_end(stop: Stop, t: float, until: float, max_steps: int) -> None:
+    if stop is not Stop.DONE:
+        raise InputError(
+            f"tokens could not be followed to t = {until} in {max_steps} steps (they got to "
+            f"{t:.4g}); they may run away. Ask for a shorter time."
+        )
 
 
 def _weighted(weights: Vector, vectors: Tensor) -> Tensor:

@@ -87,7 +87,7 @@ def unit_rows(x):
 
 @no_type_check
 @compiled(fastmath=FAST)
-def _project(x, weight, bias, shrink, width, out):
+def project(x, weight, bias, shrink, width, out):
     """Write weight^T x + shrink bias into the first rows of `out`; tokens are columns."""
     n = U(x.shape[1])
     for a in range(U(width)):
@@ -102,7 +102,7 @@ def _project(x, weight, bias, shrink, width, out):
 
 @no_type_check
 @compiled(fastmath=FAST)
-def _turn(x, system):
+def turn(x, system):
     """Turn the planes of queries or keys by the angles of their tokens."""
     for m in range(system.first.size):
         first, second = x[system.first[m]], x[system.second[m]]
@@ -114,7 +114,7 @@ def _turn(x, system):
 
 @no_type_check
 @compiled(fastmath=FAST)
-def _see(system, x, shrink, seen):
+def see(system, x, shrink, seen):
     """Write what attention sees of the tokens into the columns of `seen`."""
     n, d = x.shape
     for c in range(d):
@@ -128,7 +128,7 @@ def _see(system, x, shrink, seen):
 
 @no_type_check
 @compiled(fastmath=FAST)
-def _add_output(weight, mixed, width, flow):
+def add_output(weight, mixed, width, flow):
     """Add weight^T mixed to `flow`; tokens are columns."""
     n = U(flow.shape[1])
     for c in range(U(flow.shape[0])):
@@ -157,20 +157,20 @@ def attend(system, x, log_scale, out, work):
     none = system.b_q[:0, 0] if system.b_q.size else system.drift[:0]
     shrink = math.exp(min(-log_scale, 700.0))
     scale = min(system.beta * math.exp(min(2 * log_scale, 640.0)), LARGEST_LOGIT)
-    _see(system, x, shrink, seen)
+    see(system, x, shrink, seen)
     for c in range(d):
         flow[c] = system.drift[c] * shrink if system.drift.size else 0.0
     for h in range(system.w_q.shape[0]):
         b_q = system.b_q[h] if system.b_q.size else none
         b_k = system.b_k[h] if system.b_k.size else none
-        _project(seen, system.w_q[h], b_q, shrink, system.width, q)
-        _project(seen, system.w_k[h], b_k, shrink, system.width, k)
-        _project(seen, system.w_v[h], none, shrink, system.width, v)
-        _turn(q, system)
-        _turn(k, system)
+        project(seen, system.w_q[h], b_q, shrink, system.width, q)
+        project(seen, system.w_k[h], b_k, shrink, system.width, k)
+        project(seen, system.w_v[h], none, shrink, system.width, v)
+        turn(q, system)
+        turn(k, system)
         slope = system.slopes[h] * system.beta if system.slopes.size else 0.0
         _mix(system, q, k, v, scale, slope, n, mixed)
-        _add_output(system.w_o[h], mixed, system.width, flow)
+        add_output(system.w_o[h], mixed, system.width, flow)
     for i in range(n):
         for c in range(d):
             out[i, c] = flow[c, i]

@@ -16,6 +16,7 @@ from orbitlens.flows._fast.rows import FAST, U
 from orbitlens.flows.steps import BIT_LONGER, DOP853, GROW, SAFETY, SHRINK, Stop
 
 N_STAGES = len(DOP853.b)
+PIECE = 2048  # coordinates summed over stages at a time: they stay in the nearest cache
 # Numba reads plain numbers and arrays, not members of an enumeration.
 DONE, STEP_LIMIT, STUCK = int(Stop.DONE), int(Stop.STEP_LIMIT), int(Stop.STUCK)
 RAN_AWAY, CAME_BACK = int(Stop.RAN_AWAY), int(Stop.CAME_BACK)
@@ -28,14 +29,16 @@ _A_EXTRA, _D = DOP853.a_extra, DOP853.dense
 @compiled(fastmath=FAST)
 def move(y, stages, weights, n_used, h, out):
     """Write y + h sum_s weights_s stages_s, over the first `n_used` stages, into `out`."""
-    for i in range(U(y.size)):
-        out[i] = y[i]
-    for s in range(n_used):
-        w = h * weights[s]
-        if w != 0.0:
-            row = stages[s]
-            for i in range(U(y.size)):
-                out[i] += w * row[i]
+    for begin in range(0, y.size, PIECE):
+        end = U(min(begin + PIECE, y.size))
+        for i in range(U(begin), end):
+            out[i] = y[i]
+        for s in range(n_used):
+            w = h * weights[s]
+            if w != 0.0:
+                row = stages[s]
+                for i in range(U(begin), end):
+                    out[i] += w * row[i]
 
 
 @no_type_check
@@ -166,10 +169,12 @@ def _allowed(y, f, scaled, rtol):
 
 @no_type_check
 @compiled(nogil=True)
-def follow(system, start, t, times, scaled, n, rtol, max_steps, low, high):
+def follow(system, start, t, times, scaled, n, rtol, max_steps, low, high, most_kept=-1):
     """Integrate from time `t` through the moments `times`, until the cloud's size leaves a range.
 
-    Returns (moments kept, how many, last vector, last time, steps, evaluations, why it stopped).
+    Returns (moments kept, how many, last vector, last time, steps, evaluations, why it stopped,
+    what was kept of steps). Of each step its start and its length are kept if `most_kept` is not
+    negative, and its stages, of the first so many.
     """
     size = start.size
     y, new = start.copy(), np.empty(size)
@@ -181,7 +186,9 @@ def follow(system, start, t, times, scaled, n, rtol, max_steps, low, high):
     rate(system, y, scaled, n, stages[0], work)
     atol = _allowed(y, stages[0], scaled, rtol)
     h = _first_step(system, y, stages[0], scaled, n, rtol, atol, until - t, scratch, work)
-    n_saved, n_steps, n_evaluations, grew = 0, 0, 2, True
+    n_saved, n_steps, n_evaluations, grew, n_taken = 0, 0, 2, True, 0
+    starts, lengths = np.empty((0, size)), np.empty(0)
+    kept = np.empty((0, N_STAGES, size))
     stop = DONE
     while t < until and stop == DONE:
         h = _last_two_alike(h, until - t)
@@ -196,6 +203,17 @@ def follow(system, start, t, times, scaled, n, rtol, max_steps, low, high):
             h *= factor if factor > SHRINK else SHRINK
             grew = False
             continue
+        if most_kept >= 0:
+            if n_taken == len(lengths):
+                more = max(8, n_taken)
+                starts = np.concatenate((starts, np.empty((more, size))))
+                lengths = np.concatenate((lengths, np.empty(more)))
+                room = min(more, most_kept - len(kept))
+                kept = np.concatenate((kept, np.empty((room, N_STAGES, size))))
+            starts[n_taken], lengths[n_taken] = y, h
+            if n_taken < len(kept):
+                kept[n_taken] = stages[:N_STAGES]
+        n_taken += 1
         after = t + h if t + h < until * (1 - 1e-15) else until
         if n_saved < times.size and times[n_saved] < after:
             _interpolant(system, stages, h, y, new, scaled, n, dense, scratch[0], work)
@@ -218,4 +236,5 @@ def follow(system, start, t, times, scaled, n, rtol, max_steps, low, high):
             n_evaluations += 1
         atol = _allowed(y, stages[0], scaled, rtol)
         stop = _crossed(y, scaled, n, low, high)
-    return saved, n_saved, y, t, n_steps, n_evaluations, stop
+    taken = (starts[:n_taken], lengths[:n_taken], kept[: min(n_taken, len(kept))])
+    return saved, n_saved, y, t, n_steps, n_evaluations, stop, taken

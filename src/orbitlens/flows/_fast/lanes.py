@@ -55,7 +55,7 @@ def columns_for(n_tokens, width):
 
 @no_type_check
 @compiled(fastmath=EXACT)
-def _longest(x, n):
+def longest_column(x, n):
     """Return the largest length of a column; infinity if it is not a number."""
     longest = 0.0
     for j in range(n):
@@ -76,7 +76,7 @@ def view_of(causal, window):
 
 @no_type_check
 @compiled(fastmath=EXACT)
-def _tops(queries, k, i, low, high, view, slope):
+def tops_of(queries, k, i, low, high, view, slope):
     """Return the largest score of each lane over the keys low ... high - 1."""
     top = spread(-math.inf)
     for j in range(low, high):
@@ -126,7 +126,7 @@ def _blocks(q, k, v, factor, slope, sees, n, small, tables, begin, end, coordina
             all_from = all_below = low
         top = spread(0.0)
         if not small:
-            top = _tops(queries, k, i, low, high, view, slope)
+            top = tops_of(queries, k, i, low, high, view, slope)
         edges = (low, all_from, all_below, high)
         state = _add_edges(queries, k, v, edges, top, tables[0], i, view, slope, coordinates)
         seen_by_all = (state, queries, k, v, all_from, all_below, top, tables[1])
@@ -149,7 +149,7 @@ def mix_lanes(q, k, v, scale, slope, causal, window, unnormalised, n, tables, be
     """
     factor, slope = scale * LOG2E, slope * LOG2E
     sees = (causal, window, unnormalised)
-    bounded = slope == 0.0 and abs(factor) * _longest(q, n) * _longest(k, n) <= SMALL
+    bounded = slope == 0.0 and abs(factor) * longest_column(q, n) * longest_column(k, n) <= SMALL
     small = unnormalised or bounded
     if q.shape[0] == 2:
         _blocks(q, k, v, factor, slope, sees, n, small, tables, begin, end, (0,) * 2, out)

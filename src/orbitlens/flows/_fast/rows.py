@@ -151,25 +151,3 @@ def mix_rows(q, k, v, scale, slope, causal, window, unnormalised, begin, end, ou
         if unnormalised:
             total = total_twin = float(n)
         _weigh_pair(rows, v, U(low), U(high), U(i), U(twin), 1.0 / total, 1.0 / total_twin, out)
-
-
-@no_type_check
-@compiled(nogil=True)
-def mix_heads(q, k, v, scale, slopes, causal, window, unnormalised, begin, end, out):
-    """Do `mix_rows` for all rows begin ... end - 1 of all heads, counted one after the other."""
-    n = q.shape[2]
-    for h in range(begin // n, (end - 1) // n + 1):
-        first, last = max(begin - h * n, 0), min(end - h * n, n)
-        mix_rows(
-            q[h],
-            k[h],
-            v[h],
-            scale,
-            slopes[h],
-            causal,
-            window,
-            unnormalised,
-            first,
-            last,
-            out[h],
-        )

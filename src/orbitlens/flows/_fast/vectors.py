@@ -233,6 +233,34 @@ def put_more(_: Any, of: Any, factor: Any, array: Any, i: Any) -> Any:
 
 
 @intrinsic
+def inner(_: Any, x: Any, y: Any) -> Any:
+    """Return the inner product of two bundles, in each lane."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, a: Any) -> Any:
+        pairs = [[builder.extract_value(each, c) for each in a] for c in range(x.width)]
+        total = builder.fmul(*pairs[0])
+        for pair in pairs[1:]:
+            total = _fused(builder, *pair, total)
+        return total
+
+    return LANES_TYPE(x, y), generate
+
+
+@intrinsic
+def write_lanes(_: Any, value: Any, array: Any, row: Any, i: Any) -> Any:
+    """Write lanes into the columns i, i + 1, ... of one row of an array."""
+
+    def generate(context: Any, builder: Any, _signature: Any, a: Any) -> Any:
+        made = context.make_array(array)(context, builder, a[1])
+        places = [a[2], a[3]]
+        pointer = cgutils.get_item_pointer(context, builder, array, made, places, wraparound=False)
+        _write(builder, a[0], pointer)
+        return context.get_dummy_value()
+
+    return types.void(value, array, types.intp, types.intp), generate
+
+
+@intrinsic
 def power(_: Any, s: Any, table: Any, terms: Any) -> Any:
     """Return 2^s by a table of `powers.py` whose polynomial is as long as `terms`.
 
