@@ -60,6 +60,22 @@ def test_patterns_and_outputs_equal_the_models_own(saved, name):
     assert worst_error(checkpoint, seen) < TOLERANCE
 
 
+def test_heads_are_unfolded_once_where_a_layer_is_held_unfolded(saved, monkeypatch):
+    checkpoint, _ = saved("llama-grouped")
+    layer = load_layer(checkpoint, 0)
+    made, unfold = [], AttentionLayer._unfold
+    monkeypatch.setattr(AttentionLayer, "_unfold", lambda x, h: made.append(h) or unfold(x, h))
+    tokens = torch.randn(5, layer.stack.d_model, dtype=torch.float64)
+    with layer.unfolded():
+        first = head_outputs(layer, tokens)
+        with layer.unfolded():
+            again = head_outputs(layer, tokens)
+    assert made == list(range(layer.n_heads))
+    assert torch.equal(first, again)
+    layer.head(0)
+    assert len(made) == layer.n_heads + 1  # nothing is kept beyond it
+
+
 def test_every_family_of_the_table_is_covered(saved):
     tested = {saved(name)[0].architecture.family for name in BY_NAME}
     # "gemma3" is Gemma 3 with a vision tower around the text model; its own test is below. The

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from orbitlens.order import divergence
 from orbitlens.order.divergence import bootstrap_mean, js_bits, split_order
 
 
@@ -21,6 +22,28 @@ def test_its_square_root_is_a_metric(generator):
     d = [js_bits(x, y).sqrt() for x, y in ((a, b), (b, c), (a, c))]
     assert (d[2] <= d[0] + d[1] + 1e-12).all()
     assert (js_bits(a, b) <= 1.0).all()
+
+
+def test_one_prediction_beside_many_is_made_a_distribution_once(generator, monkeypatch):
+    before, after = torch.randn(3, 1, 40, generator=generator), torch.randn(3, 5, 40)
+    slow = js_bits(before.expand_as(after), after)
+    made = []
+    of = divergence._Shares.of
+    monkeypatch.setattr(divergence._Shares, "of", lambda x: made.append(len(x)) or of(x))
+    assert torch.allclose(js_bits(before, after), slow, rtol=1e-12)
+    assert sum(made) == 3 + 15
+
+
+def test_js_of_extreme_logits_is_a_number(generator):
+    sharp = torch.tensor([[0.0, -800.0, -2000.0], [-2000.0, 0.0, -2000.0]])
+    assert js_bits(sharp[:1], sharp[1:]).tolist() == [1.0]
+    near = torch.randn(7, 30, generator=generator, dtype=torch.float64)
+    moved = near + 1e-4 * torch.randn(7, 30, generator=generator, dtype=torch.float64)
+    p, q = near.softmax(-1), moved.softmax(-1)
+    middle = (p + q) / 2
+    # To second order JS is sum (p - q)^2 / (8 m ln 2): no digits are lost to cancellation.
+    expected = ((p - q).square() / middle).sum(-1) / (8 * math.log(2))
+    assert torch.allclose(js_bits(near, moved), expected, rtol=1e-5)
 
 
 def split(both, encoding_only, mask_only, neither, *, n_samples=4):

@@ -8,8 +8,9 @@ import torch
 from orbitlens.checkpoint.load import load_checkpoint
 from orbitlens.heads.layers import load_layer
 from orbitlens.running.capture import LayerStates
-from orbitlens.theory.rates import predicted_log_change
-from orbitlens.tracing.closures import frozen_closure, plain_closure
+from orbitlens.theory.maps import HeadMaps
+from orbitlens.theory.rates import core, predicted_log_change
+from orbitlens.tracing.closures import _mean_turn, frozen_closure, plain_closure
 from orbitlens.tracing.gaussian_scores import RandomEnergy
 from orbitlens.tracing.replay import attention_drift
 from orbitlens.tracing.surrogates import SURROGATES, exact_changes, sampled_closure
@@ -115,6 +116,38 @@ def test_the_random_energy_model_has_its_known_phases():
         1 - limit / sigma[2].item(),
     ]
     assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_critical_temperatures_are_roots_and_take_few_evaluations(generator, monkeypatch):
+    mean = 3 * torch.randn(200, 60, generator=generator, dtype=torch.float64)
+    mean = mean.tril().masked_fill(~torch.ones(200, 60).tril().bool(), -math.inf)
+    variance = torch.rand(200, 60, generator=generator, dtype=torch.float64) * 30
+    asked, excess = [], RandomEnergy._excess
+    monkeypatch.setattr(RandomEnergy, "_excess", lambda x, b: asked.append(b) or excess(x, b))
+    energy = RandomEnergy(mean, variance)
+    assert len(asked) <= 20
+    low, high = torch.zeros(200).double(), torch.full((200,), 4.0).double()
+    for _ in range(45):
+        middle = (low + high) / 2
+        above = excess(energy, middle)[0] > 0
+        low, high = torch.where(above, middle, low), torch.where(above, high, middle)
+    assert torch.allclose(energy.critical, (low + high) / 2, rtol=0, atol=1e-10)
+
+
+def test_the_joint_spread_of_heads_is_that_of_their_sum(layer_of, generator):
+    layer = layer_of("llama-grouped")
+    tally = tally_of(layer, gaussian_contexts(generator, n=24, size=1.0))
+    s, cross = tally.what_heads_see.covariance.value, tally.stream_to_seen
+    n = tally.kept[0].shape[0]
+    whole = sum(
+        maps.out @ core(maps, s) @ maps.left.T
+        for maps in (HeadMaps.of(head, _mean_turn(head, n)) for head in layer)
+    )
+    total = tally.mean_squared_distance / 2
+    moved = (whole @ s @ whole.T).trace() + 2 * (whole @ cross.T).trace()
+    assert plain_closure(tally).log_change == pytest.approx(
+        math.log1p(moved.item() / total), abs=1e-12
+    )
 
 
 # --- surrogates ------------------------------------------------------------------------------

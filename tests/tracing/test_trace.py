@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from orbitlens.errors import InputError
+from orbitlens.heads.layers import AttentionLayer
 from orbitlens.running.batches import Limits, id_batches, image_batches, text_contexts
 from orbitlens.running.images import read_images
 from orbitlens.running.model import load
@@ -193,6 +194,27 @@ def test_progress_tells_no_total_that_is_not_known(tiny):
     totals = {total for _, total in reports}
     assert totals == {None, model.architecture.stacks[0].n_layers}
     assert all(total is None or done <= total for done, total in reports)
+
+
+def test_logits_are_worked_out_in_full_for_the_first_batch_alone(tiny):
+    model = tiny("llama-grouped")
+    seen = []
+    hook = model.module.lm_head.register_forward_hook(lambda *a: seen.append(a[2].shape[1]))
+    limits = TraceOptions(batch=2, n_kept=24, forecasts=(), by_token=True)
+    short = trace(model, batches(), options=limits)
+    hook.remove()
+    assert seen[:2] == [12, 12]  # plain and with hooks, which must not differ
+    assert set(seen[2:]) == {1}
+    assert short.self_check.max_logit_difference == 0.0
+
+
+def test_a_trace_unfolds_each_head_a_few_times_however_much_is_worked_out(tiny, monkeypatch):
+    model = tiny("llama-grouped")
+    made, unfold = [], AttentionLayer._unfold
+    monkeypatch.setattr(AttentionLayer, "_unfold", lambda x, h: made.append(h) or unfold(x, h))
+    result = trace(model, batches(), options=TraceOptions(batch=2, n_kept=48))
+    n_heads = sum(len(layer.heads) for layer in result.layers)
+    assert len(made) <= 3 * n_heads  # one tangent vector, the readings, and what is left
 
 
 def test_no_context_at_all_is_refused(tiny):

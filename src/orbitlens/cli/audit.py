@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from orbitlens.cli.freed_memory import keep_freed_memory
 from orbitlens.cli.inputs import (
     ImagesOption,
     NormaliseOption,
@@ -57,6 +58,7 @@ def command(
     opened = load(model, allow_pickle=allow_pickle)
 
     def make() -> Audit:
+        keep_freed_memory()
         with progress_bar(f"auditing {opened.name}") as report:
             return audit(opened, given, options=options, progress=report)
 

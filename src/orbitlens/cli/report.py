@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from orbitlens.cli.freed_memory import keep_freed_memory
 from orbitlens.cli.inputs import NormaliseOption, PickleOption, TokensOption, mean_std, token_ids
 from orbitlens.cli.kept_results import NoCacheOption, remembered
 from orbitlens.cli.output import (
@@ -205,6 +206,7 @@ def _remembered(
     from orbitlens.reporting.report import Report
 
     def make() -> Report:
+        keep_freed_memory()
         _say_cost(models, options)
         return _make(models, options, **given)
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orbitlens.cli.freed_memory import keep_freed_memory
 from orbitlens.cli.inputs import (
     ImagesOption,
     NormaliseOption,
@@ -97,6 +98,7 @@ def command(
         raise InputError("--text-free draws its own tokens: give no text, ids or images with it.")
 
     def make() -> Trace:
+        keep_freed_memory()
         with progress_bar(f"tracing {opened.name}") as report:
             inputs = given if text_free is None else _drawn(opened, text_free, options)
             result, covariances = trace_and_covariances(

@@ -45,7 +45,7 @@ def context_scores(layer: AttentionLayer, contexts: Iterable[Tokens]) -> Iterato
     heads = list(layer)
     softcap = layer.stack.softcap
     for tokens in contexts:
-        queries, keys = _queries_and_keys(heads, tokens)
+        queries, keys = _queries_and_keys(heads, tokens, layer.n_sharing)
         scores = queries @ keys.transpose(-1, -2) * layer.spec.scale
         if softcap is not None:
             scores = softcap * torch.tanh(scores / softcap)
@@ -61,19 +61,24 @@ def attention_output(layer: AttentionLayer, tokens: Tokens) -> Tokens:
 
 def head_outputs(layer: AttentionLayer, tokens: Tokens) -> Float[Tensor, "head tokens d_model"]:
     """Return each head's own part of the output; with the output bias they sum to all of it."""
-    pattern = attention_pattern(layer, tokens)
-    parts = []
-    for head, weights in zip(layer, pattern, strict=True):
-        values = _clipped(tokens @ head.w_v + head.b_v, head.clip)
-        if head.kv_latent is not None:
-            values = values * head.kv_latent.relative_scale(tokens)
+    with layer.unfolded():
+        pattern = attention_pattern(layer, tokens)
+        heads = list(layer)
+    parts, values = [], tokens
+    for head, weights in zip(heads, pattern, strict=True):
+        if head.index % layer.n_sharing == 0:  # the heads behind it have the same values
+            values = _clipped(tokens @ head.w_v + head.b_v, head.clip)
+            if head.kv_latent is not None:
+                values = values * head.kv_latent.relative_scale(tokens)
         parts.append(weights @ values @ head.w_o)
     return torch.stack(parts)
 
 
-def _queries_and_keys(heads: list[Head], tokens: Tokens) -> tuple[PerHead, PerHead]:
+def _queries_and_keys(heads: list[Head], tokens: Tokens, n_sharing: int) -> tuple[PerHead, PerHead]:
+    """Return queries and keys of every head; keys that heads share are worked out once."""
     queries = torch.stack([_clipped(tokens @ h.w_q + h.b_q, h.clip) for h in heads])
-    keys = torch.stack([_clipped(tokens @ h.w_k + h.b_k, h.clip) for h in heads])
+    own = torch.stack([_clipped(tokens @ h.w_k + h.b_k, h.clip) for h in heads[::n_sharing]])
+    keys = own.repeat_interleave(n_sharing, dim=0)
     queries, keys = _at_true_length(heads[0], tokens, queries, keys)
     norms = [head.qk_norm for head in heads if head.qk_norm is not None]
     if norms:

@@ -11,6 +11,7 @@ LayerNorm hands attention tokens of mean zero, so whatever a weight does to the 
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -71,13 +72,42 @@ class AttentionLayer:
         """Number of query heads."""
         return self.spec.n_heads
 
+    @property
+    def n_sharing(self) -> int:
+        """Number of query heads that share one head of keys and values."""
+        return self.spec.n_heads // self.spec.n_kv_heads
+
     def __iter__(self) -> Iterator[Head]:
         """Unfold the heads one after another; only one is in memory unless the caller keeps it."""
         return (self.head(h) for h in range(self.n_heads))
 
+    @contextmanager
+    def unfolded(self) -> Iterator[None]:
+        """Within this context every head is unfolded once and kept, in float64; nested ones share.
+
+        For work that asks for the same heads again and again. Beyond it one head at a time is in
+        memory, as a scan needs it.
+        """
+        if "_kept" in self.__dict__:
+            yield
+            return
+        self.__dict__["_kept"] = {}  # as a cached property does it: the layer's fields stay
+        try:
+            yield
+        finally:
+            del self.__dict__["_kept"]
+
     def head(self, h: int) -> Head:
-        """Unfold head `h` into float64 factors with the norm's gain and shift folded in."""
-        group = h // (self.spec.n_heads // self.spec.n_kv_heads)
+        """Return head `h` as float64 factors with the norm's gain and shift folded in."""
+        kept: dict[int, Head] | None = self.__dict__.get("_kept")
+        if kept is None:
+            return self._unfold(h)
+        if h not in kept:
+            kept[h] = self._unfold(h)
+        return kept[h]
+
+    def _unfold(self, h: int) -> Head:
+        group = h // self.n_sharing
         q_latent, kv_latent = self._latents
         (w_q, b_q), (w_v, b_v) = self._block("q", h), self._block("v", group)
         w_k, b_k = self._block("k", group)

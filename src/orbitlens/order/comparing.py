@@ -118,8 +118,9 @@ def compare(
         if not is_same.all():
             owners = (~is_same).nonzero()[:, 0]
             after[~is_same] = _after(bench, cell, asked, group, shuffled[~is_same], owners)
-        values.append(distance(before[:, None].expand_as(after), after))
-        worst = max(worst, float((after - before[:, None]).abs().max()))
+        values.append(distance(before[:, None], after))
+        for start, moves in zip(before, after, strict=True):  # piece by piece: less fresh memory
+            worst = max(worst, float((moves - start).abs().max()))
         moved.append((~is_same).double())
     return Comparison(values=torch.cat(values), max_difference=worst, moved=torch.cat(moved))
 
@@ -184,9 +185,9 @@ def _after(
         return _distinct(bench, cell, subject, rows)
     shared = n_shared(rows, items[owners])
     is_long = shared >= max(1, bench.n_items // SHARED_PART)
-    found = []
-    if is_long.any():
-        found.append(_packed(bench, subject, rows[is_long], owners[is_long], shared[is_long]))
+    if not is_long.any():
+        return _distinct(bench, cell, subject, rows)
+    found = [_packed(bench, subject, rows[is_long], owners[is_long], shared[is_long])]
     if not is_long.all():
         found.append(_distinct(bench, cell, subject, rows[~is_long]))
     order = torch.cat([is_long.nonzero()[:, 0], (~is_long).nonzero()[:, 0]])

@@ -26,9 +26,12 @@ class Mean:
 
 
 def js_bits(
-    first: Float[Tensor, "*any outputs"], second: Float[Tensor, "*any outputs"]
+    first: Float[Tensor, "*#any outputs"], second: Float[Tensor, "*any outputs"]
 ) -> Float[Tensor, "*any"]:
     """Return the Jensen-Shannon divergence of two predictions given as logits, in bits.
+
+    A prediction of `first` may stand beside a row of `second`, (samples, 1, outputs) beside
+    (samples, rows, outputs): then it is made a distribution once.
 
     JS(p, q) = (KL(p, m) + KL(q, m)) / 2 with m = (p + q) / 2; between 0 and 1. Its square root is
     a metric (Endres & Schindelin 2003), so k steps of at most e bits add up to at most k^2 e.
@@ -36,20 +39,44 @@ def js_bits(
     >>> js_bits(torch.tensor([0.0, -1e9]), torch.tensor([-1e9, 0.0])).item()
     1.0
     """
-    n_rows = max(1, AT_ONCE // first.shape[-1])
-    pairs = zip(*(x.reshape(-1, x.shape[-1]).split(n_rows) for x in (first, second)), strict=True)
-    return torch.cat([_js_bits(p, q) for p, q in pairs]).reshape(first.shape[:-1])
+    n_rows = max(1, AT_ONCE // second.shape[-1])
+    if first.ndim == 3 and first.shape[1] == 1 < second.shape[1]:
+        rows = zip(first, second, strict=True)
+        beside = [(_Shares.of(one), some) for one, some in rows]
+        parts = [_js_bits(p, _Shares.of(q)) for p, some in beside for q in some.split(n_rows)]
+    else:
+        flat = (x.reshape(-1, x.shape[-1]).split(n_rows) for x in (first, second))
+        pairs = zip(*flat, strict=True)
+        parts = [_js_bits(_Shares.of(p), _Shares.of(q)) for p, q in pairs]
+    return torch.cat(parts).reshape(second.shape[:-1])
 
 
-def _js_bits(first: Tensor, second: Tensor) -> Tensor:
-    p, q = (x.double().log_softmax(-1) for x in (first, second))
-    middle = torch.logaddexp(p, q) - math.log(2.0)
-    total = p.exp() * (p - middle) + q.exp() * (q - middle)
+@dataclass(frozen=True)
+class _Shares:
+    """Distributions, one a row, and their logarithms."""
+
+    share: Float[Tensor, "rows outputs"]
+    log: Float[Tensor, "rows outputs"]
+
+    @classmethod
+    def of(cls, logits: Float[Tensor, "rows outputs"]) -> "_Shares":
+        """Return the softmax of logits in float64; each exponential is taken once."""
+        below = logits.double()
+        below = below - below.amax(dim=-1, keepdim=True)
+        share = below.exp()
+        total = share.sum(dim=-1, keepdim=True)
+        return cls(share / total, below - total.log())
+
+
+def _js_bits(p: _Shares, q: _Shares) -> Tensor:
+    # Where both are 0 the logarithm is one of a number, so that nothing becomes NaN.
+    middle = ((p.share + q.share) / 2).clamp_min(torch.finfo(torch.float64).tiny).log()
+    total = (p.share * (p.log - middle)).add_(q.share * (q.log - middle))
     return total.sum(-1).clamp_min(0.0) / (2.0 * math.log(2.0))
 
 
 def relative_change(
-    first: Float[Tensor, "*any outputs"], second: Float[Tensor, "*any outputs"]
+    first: Float[Tensor, "*#any outputs"], second: Float[Tensor, "*any outputs"]
 ) -> Float[Tensor, "*any"]:
     """Return |second - first| / |first|, Euclidean norms."""
     a, b = first.double(), second.double()

@@ -47,19 +47,16 @@ def plain_closure(tally: LayerTally) -> ClosurePrediction:
     seen = tally.what_heads_see
     s, cross = seen.covariance.value, tally.stream_to_seen
     total = tally.mean_squared_distance / 2
-    outs, cores, lefts, changes, sharp = [], [], [], [], []
+    moves, sharp = [], []
     for head in layer:
         maps = HeadMaps.of(head, _mean_turn(head, n))
-        c = core(maps, s)
-        changes.append(_linear_change(maps.out, c, maps.left, s, cross, total))
-        sharp.append(_even_sharpness(maps, head, s, seen.mean, n))
-        outs.append(maps.out)
-        cores.append(c)
-        lefts.append(maps.left)
-    whole = torch.cat(outs, dim=1), torch.block_diag(*cores), torch.cat(lefts, dim=1)
+        move = _HeadMove.of(maps, s, cross)
+        moves.append(move)
+        sharp.append(_even_sharpness(maps, move, s, seen.mean, n))
+    along = torch.stack([move.along for move in moves]).sum()
     return ClosurePrediction(
-        log_change=_linear_change(*whole, s, cross, total),
-        heads=tuple(changes),
+        log_change=_log_change(total, along, _joint_spread(moves)),
+        heads=tuple(_log_change(total, move.along, move.spread) for move in moves),
         sharpness=tuple(sharp),
     )
 
@@ -70,19 +67,60 @@ def _mean_turn(head: Head, n: int) -> Tensor | None:
     return mean_rotation(resolve_rotary(head.rotary, n), n, causal=head.causal, window=head.window)
 
 
-def _linear_change(
-    out: Tensor, c: Tensor, left: Tensor, s: Tensor, cross: Tensor, total: float
-) -> float:
-    """Return ln(tr Cov(x + B u) / tr Cov(x)) for B = O C L^T."""
-    moved = s @ left
-    spread = ((c @ (left.T @ moved) @ c.T) * (out.T @ out)).sum()
-    along = 2 * (c * (out.T @ (cross @ left))).sum()
+@dataclass(frozen=True, kw_only=True)
+class _HeadMove:
+    """One head's B = O C L^T, and what it adds to tr Cov(x + B u) by itself."""
+
+    out: Tensor  # O
+    core: Tensor  # C
+    left: Tensor  # L
+    moved: Tensor  # S L
+    along: Tensor  # 2 tr Cov(x, B u)
+
+    @classmethod
+    def of(cls, maps: HeadMaps, s: Tensor, cross: Tensor) -> "_HeadMove":
+        """Return the move of a head; `cross` is Cov(x, u)."""
+        c = core(maps, s)
+        along = 2 * (c * (maps.out.T @ (cross @ maps.left))).sum()
+        return cls(out=maps.out, core=c, left=maps.left, moved=s @ maps.left, along=along)
+
+    @property
+    def queries(self) -> Tensor:
+        """The covariance L^T S L of queries."""
+        return self.left.T @ self.moved
+
+    @property
+    def spread(self) -> Tensor:
+        """The trace of Cov(B u) of this head alone."""
+        return ((self.core @ self.queries @ self.core.T) * (self.out.T @ self.out)).sum()
+
+
+def _joint_spread(moves: list[_HeadMove]) -> Tensor:
+    """Return tr Cov(sum_h B_h u); cores act block by block, so that two products are whole."""
+    out, left, moved = (
+        torch.cat([getattr(move, name) for move in moves], dim=1)
+        for name in ("out", "left", "moved")
+    )
+    cores = torch.stack([move.core for move in moves])
+    gram = _blockwise(cores, _blockwise(cores, left.T @ moved).T)  # C (C L^T S L)^T, symmetric
+    return (gram * (out.T @ out)).sum()
+
+
+def _blockwise(
+    cores: Float[Tensor, "head d_head d_head"], x: Float[Tensor, "heads_width other"]
+) -> Float[Tensor, "heads_width other"]:
+    return (cores @ x.unflatten(0, cores.shape[:2])).flatten(0, 1)
+
+
+def _log_change(total: float, along: Tensor, spread: Tensor) -> float:
+    """Return ln(tr Cov(x + B u) / tr Cov(x))."""
     return math.log(max((total + along + spread).item() / total, 1e-12))
 
 
-def _even_sharpness(maps: HeadMaps, head: Head, s: Tensor, mean: Tensor, n: int) -> float:
+def _even_sharpness(maps: HeadMaps, move: _HeadMove, s: Tensor, mean: Tensor, n: int) -> float:
     keys = maps.right.T @ s @ maps.right
-    queries = maps.left.T @ (s + torch.outer(mean, mean)) @ maps.left
+    shared = mean @ maps.left
+    queries = move.queries + torch.outer(shared, shared)
     variance = (queries * keys).sum().item()
     return min(1.0, math.exp(min(variance, 50.0)) / n)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from orbitlens.errors import InputError
 from orbitlens.families.architecture import Stack
-from orbitlens.running.capture import LayerStates, capturing
+from orbitlens.running.capture import LayerStates, capturing, few_logits
 from orbitlens.running.devices import input_device
 from orbitlens.running.inputs import Batch
 from orbitlens.running.model import Model
@@ -101,9 +101,11 @@ class Collector:
         if len(self.checkpoint.architecture.stacks) == 1:
             self._real["decoder"] = full.get("attention_mask")
         with self.model.evaluating() as model, out_of_memory_explained():
-            plain = first_output(model(**full)) if self.difference is None else None
+            is_first = self.difference is None
+            plain = first_output(model(**full)) if is_first else None
+            asked = {} if is_first else few_logits(model)
             with capturing(model, self.checkpoint, self._sink):
-                hooked = first_output(model(**full))
+                hooked = first_output(model(**full, **asked))
         self.n_contexts += next(iter(batch.values())).shape[0]
         if plain is not None:
             self.first_batch = {name: value[:1] for name, value in full.items()}

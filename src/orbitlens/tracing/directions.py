@@ -233,9 +233,12 @@ def _pair_products(y: Float[Tensor, "batch tokens width"]) -> float:
 def _each_alone(x: Contexts, parts: Parts) -> list[float]:
     """Return the sum of cosines over pairs of x + part, for each part; nothing so large is kept."""
     squares = _inner(x, x) + 2 * _inner(parts, x) + _inner(parts, parts)
-    inverse = torch.where(squares > 0, squares.clamp(min=1e-300).rsqrt(), 0.0)[..., None, :]
-    mean = inverse @ x + inverse @ parts
-    return (mean.square().sum(dim=(1, 2, 3)) - (squares > 0).sum(dim=(1, 2))).tolist()
+    inverse = torch.where(squares > 0, squares.clamp(min=1e-300).rsqrt(), 0.0)
+    # One product a context serves all parts; x is not copied for each of them.
+    mean = (inverse.transpose(0, 1) @ x).transpose(0, 1) + (inverse[..., None, :] @ parts)[
+        ..., 0, :
+    ]
+    return (mean.square().sum(dim=(1, 2)) - (squares > 0).sum(dim=(1, 2))).tolist()
 
 
 def _along_path(

@@ -16,7 +16,7 @@ from torch import Tensor
 from orbitlens.errors import InputError
 from orbitlens.families.architecture import Stack
 from orbitlens.running.batches import Limits, limits_for
-from orbitlens.running.capture import LayerStates, capturing
+from orbitlens.running.capture import LayerStates, capturing, few_logits
 from orbitlens.running.devices import input_device
 from orbitlens.running.inputs import Batch, Inputs, Source, vocabulary_size
 from orbitlens.running.model import Model
@@ -62,7 +62,7 @@ def measured_directions(model: Model, batches: Iterable[Batch]) -> Forecast:
     device = input_device(model.module)
     with model.evaluating() as module, capturing(module, model.checkpoint, sink):
         for batch in _gathered(batches):
-            module(**with_decoder_inputs(module, on_device(batch, device)))
+            module(**with_decoder_inputs(module, on_device(batch, device)), **few_logits(module))
     return {place: tally.path for place, tally in tallies.items()}
 
 

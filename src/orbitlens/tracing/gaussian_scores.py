@@ -19,7 +19,9 @@ from orbitlens.heads.head import Head
 from orbitlens.heads.layers import AttentionLayer
 from orbitlens.heads.rotary import Turning, resolve_rotary
 
-BISECTIONS = 40
+MOST_STEPS = 60  # of Newton's method; a bracket is halved where it would leave it
+PRECISION = 1e-12  # of critical inverse temperatures
+HOTTEST = 4.0  # largest of them that is looked for: beyond 2 nothing depends on it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,22 +190,40 @@ class RandomEnergy:
         mean = torch.where(self.seen, self.mean, 0.0)
         exponents = b * mean + b.square() * self.variance / 2
         exponents = exponents.masked_fill(~self.seen, -math.inf)
-        weights = exponents.softmax(dim=-1)
+        phi = exponents.logsumexp(dim=-1)
+        weights = torch.exp(exponents - phi[:, None])
         slope = (weights * (mean + b * self.variance)).sum(dim=-1)
-        return exponents.logsumexp(dim=-1), slope, weights
+        return phi, slope, weights
 
     def _root(self) -> Tensor:
-        """Return b_c of every row, at most 4: beyond 2 nothing depends on it."""
-        low, high = (
-            torch.zeros(len(self.mean)).double(),
-            torch.full((len(self.mean),), 4.0).double(),
-        )
-        for _ in range(BISECTIONS):
-            middle = (low + high) / 2
-            phi, slope, _ = self._terms(middle)
-            above = phi > middle * slope
-            low, high = torch.where(above, middle, low), torch.where(above, high, middle)
-        return (low + high) / 2
+        """Return b_c of every row, at most `HOTTEST`: the root of phi(b) - b phi'(b), which falls.
+
+        Newton's method in b^2, of which it is a line where all scores have one mean; from 1, and
+        within a bracket.
+        """
+        low = torch.zeros(len(self.mean), dtype=torch.float64)
+        high, b = torch.full_like(low, HOTTEST), torch.ones_like(low)
+        is_beyond = self._excess(high)[0] > 0
+        is_alone = self.seen.sum(dim=-1) == 1  # phi is a parabola: 0 is its root, a double one
+        known = is_beyond | is_alone
+        for _ in range(MOST_STEPS):
+            value, curvature = self._excess(b)
+            above = value > 0
+            low, high = torch.where(above, b, low), torch.where(above, high, b)
+            step = (b.square() + 2 * value / curvature).clamp(min=0).sqrt()
+            inside = (step >= low) & (step <= high) & (step > 0)  # an end: it has converged
+            last, b = b, torch.where(inside, step, (low + high) / 2)
+            if bool((known | ((b - last).abs() <= PRECISION)).all()):
+                break
+        return torch.where(is_alone, 0.0, torch.where(is_beyond, HOTTEST, b))
+
+    def _excess(self, beta: Tensor) -> tuple[Tensor, Tensor]:
+        """Return phi - b phi' at b = `beta`, and phi''."""
+        phi, slope, weights = self._terms(beta)
+        centred = torch.where(self.seen, self.mean, 0.0) + beta[:, None] * self.variance
+        centred = centred - slope[:, None]
+        curvature = (weights * (centred.square() + self.variance)).sum(dim=-1)
+        return phi - beta * slope, curvature
 
     def frozen(self) -> tuple[Tensor, Tensor]:
         """Return beta = min(1, b_c) and the weights at it."""

@@ -15,6 +15,7 @@ from torch import Tensor
 from orbitlens.checkpoint.opened import Checkpoint
 from orbitlens.errors import InputError
 from orbitlens.heads.attention import attention_pattern
+from orbitlens.running.capture import few_logits
 from orbitlens.running.inputs import Batch
 from orbitlens.theory.clouds import cosine_clusters, interaction_energy, shuffled_cosine
 from orbitlens.theory.ranks import (
@@ -71,20 +72,43 @@ def traced_layers(
     growth = dict(_tangent_growth(judged, generator))
     layers = []
     for done, (place, tally) in enumerate(judged.items()):
-        fit = fitted[place]
-        directions = predicted_directions(fit, options, generator=generator)
-        directions |= {name: found[place] for name, found in forecasts.items() if found}
-        beside = _Beside(
-            raw=predict(fit, options, generator=generator),
-            directions=_all_that_ran(fit, tally).reading(
-                tally.directions.path, directions, contexts=tally.kept
-            ),
-            growth=growth[place],
-        )
-        layers.append(_layer(place, fit, tally, beside, options))
+        found = {name: paths[place] for name, paths in forecasts.items() if paths}
+        with tally.layer.unfolded():  # all that follows asks for the same heads
+            layers.append(
+                _one_layer(
+                    place,
+                    fitted[place],
+                    tally,
+                    options,
+                    forecasts=found,
+                    growth=growth[place],
+                    generator=generator,
+                )
+            )
         if progress is not None:
             progress(done + 1, len(judged))
     return tuple(layers)
+
+
+def _one_layer(  # noqa: PLR0913 - what a layer is read from
+    place: tuple[str, int],
+    fit: LayerTally,
+    tally: LayerTally,
+    options: TraceOptions,
+    *,
+    forecasts: Mapping[str, PathSums],
+    growth: float,
+    generator: torch.Generator,
+) -> LayerTrace:
+    directions = predicted_directions(fit, options, generator=generator) | dict(forecasts)
+    beside = _Beside(
+        raw=predict(fit, options, generator=generator),
+        directions=_all_that_ran(fit, tally).reading(
+            tally.directions.path, directions, contexts=tally.kept
+        ),
+        growth=growth,
+    )
+    return _layer(place, fit, tally, beside, options)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,7 +313,7 @@ def replay_traces(
 ) -> tuple[ReplayTrace, ...]:
     """Return the flow of whole blocks from the real first states, beside the real stream."""
     with torch.no_grad(), noting_blocks(model, checkpoint) as noted:
-        model(**batch)
+        model(**batch, **few_logits(model))
     traces = []
     for name, blocks in noted.items():
         last = blocks.states[-1] + blocks.field(len(blocks.states) - 1)(blocks.states[-1])

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from orbitlens.families.architecture import Stack
-from orbitlens.running.capture import LayerStates, capturing
+from orbitlens.running.capture import LayerStates, capturing, few_logits
 from orbitlens.running.devices import input_device
 from orbitlens.running.inputs import Batch
 from orbitlens.running.model import Model
@@ -45,7 +45,7 @@ def context_states(model: Model, batch: Batch, stack: Stack) -> tuple[States, li
         out_of_memory_explained(),
         capturing(module, model.checkpoint, sink),
     ):
-        module(**on_device(full, input_device(module)))
+        module(**on_device(full, input_device(module)), **few_logits(module))
     return torch.stack(depths).cpu(), numbers
 
 
