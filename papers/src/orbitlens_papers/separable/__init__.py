@@ -15,8 +15,8 @@ STUDY = Study(
     "version (frequency first); class tokens are copied to each line and averaged behind it, as "
     "in its code.",
     read="abstract, released code",
-    at="Models of 4,600 to 35,000 parameters on 100 bins, ten spoken digits of six speakers, 600 "
-    "steps; the paper: millions of parameters, 16,000 bins, three data sets.",
+    at="Models of 4,600 to 35,000 parameters on 100 bins, ten spoken digits of six speakers, 500 "
+    "or 600 steps; the paper: millions of parameters, 16,000 bins, three data sets.",
     claims=CLAIMS,
     parts=parts_of(__name__),
     data_files={FILE: INSTEAD},

@@ -9,7 +9,7 @@ POINTS = "three points of accuracy: more than chance moves 600 clips"
 SHUFFLED = "the separable model trained on shuffled labels, for a third of the steps"
 
 FITTED = (
-    "two layers of width 16, 600 steps of 32 clips, each of a spectral balance drawn anew and "
+    "two layers of width 16, 500 steps of 32 clips, each of a spectral balance drawn anew and "
     "mixed with another one"
 )
 SINGLE = "four layers of width 32, 600 steps of 16 clips as they are"

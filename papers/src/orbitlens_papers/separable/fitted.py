@@ -30,7 +30,7 @@ from orbitlens_papers.trained import judged
 
 SHUFFLED = "separable, shuffled labels"
 SHORTER = 3  # times fewer steps on shuffled labels: there is nothing to learn
-SEEDS = 1  # of each speaker at the default scale: three minutes and a half of one core each
+SEEDS = 1  # of each speaker at the default scale: four minutes of one core for each
 
 
 def setups(bench: Bench, split: Split) -> dict[str, SoundSetup]:
@@ -40,7 +40,7 @@ def setups(bench: Bench, split: Split) -> dict[str, SoundSetup]:
         patch=2,
         width=bench.pick(16, 16, 64),
         layers=bench.pick(2, 2, 4),
-        steps=bench.pick(4, 600, 4000),
+        steps=bench.pick(4, 500, 4000),
         batch=bench.pick(8, 32, 32),
         rate=bench.pick(6e-3, 6e-3, 2e-3),
         decay=0.05,
