@@ -16,7 +16,16 @@ from orbitlens.errors import InputError
 from orbitlens_papers.bench import Bench, Scale, Settings
 from orbitlens_papers.estimate import Estimate
 from orbitlens_papers.jobs import Job
-from orbitlens_papers.separable import claims, comparisons, cost, groups, sound, speech
+from orbitlens_papers.separable import (
+    claims,
+    comparisons,
+    cost,
+    fitted,
+    groups,
+    sound,
+    speech,
+    training,
+)
 from orbitlens_papers.separable.training import SoundSetup, Split, build, rate, train_and_judge
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -322,4 +331,44 @@ def test_the_size_of_a_difference_has_an_interval_of_sizes():
 
 def test_seeds_of_one_speaker_are_one_unit():
     rows = {"ann": [{"accuracy": 0.5, "seconds": 1.0}, {"accuracy": 0.7, "seconds": 3.0}]}
-    assert comparisons._by_unit(rows) == [{"accuracy": pytest.approx(0.6), "seconds": 2.0}]
+    assert comparisons.by_unit(rows) == [{"accuracy": pytest.approx(0.6), "seconds": 2.0}]
+
+
+# --- models trained until a linear one is no better ------------------------------------------
+
+
+def test_a_varied_clip_keeps_its_times_and_gets_a_smooth_gain_by_frequency(generator):
+    clips = torch.randn(8, 10, 8, generator=generator)
+    gain = training.varied(clips, 0.3, generator) - clips
+    assert gain.std() > 0.05
+    torch.testing.assert_close(gain, gain[:, :, :1].expand_as(gain), atol=1e-5, rtol=0)
+    assert torch.linalg.matrix_rank(gain[:, :, 0], atol=1e-4) == 3
+    assert training.varied(clips, 0.0, generator) is clips
+
+
+def test_a_mixed_clip_and_its_label_are_the_same_mixture(generator):
+    clips, wanted = torch.randn(4, 2, 2, generator=generator), torch.eye(4)
+    both, labels = training.mixed(clips, wanted, generator)
+    torch.testing.assert_close(both, torch.einsum("ij,jkl->ikl", labels, clips))
+    assert (labels.diagonal() >= 0.5).all() and torch.allclose(labels.sum(1), torch.ones(4))
+
+
+def test_mixing_and_varying_do_not_keep_an_easy_task_from_being_learned():
+    setup = SoundSetup(split=easy_split(), width=16, layers=2, steps=150, tilt=0.1, mixed=True)
+    assert train_and_judge(Job(setup=setup, seed=5))["accuracy"] > 0.85
+    shuffled = train_and_judge(Job(setup=replace(setup, shuffled=True), seed=5))
+    assert shuffled["accuracy"] < 0.6
+
+
+def test_models_over_patches_are_of_about_equal_size_and_show_their_tokens(tmp_path):
+    bench = Bench(Settings(scale=Scale.DEFAULT), tmp_path)
+    x = torch.randn(4, *comparisons._grid(bench), generator=torch.Generator().manual_seed(0))
+    split = Split(train=x, labels=torch.arange(4), test=x, wanted=torch.arange(4), n_classes=10)
+    arms = fitted.setups(bench, split)
+    sizes = [
+        sum(p.numel() for p in build(arms[name]).parameters())
+        for name in ("separable", "rows first", "joint")
+    ]
+    assert max(sizes) / min(sizes) < 1 + comparisons.MOST_OFF
+    row = train_and_judge(Job(setup=replace(arms["separable"], steps=2, shows=True), seed=1))
+    assert len(row["maps"]) == 2 and len(row["maps"][0]) == 5 and "symmetry" not in row

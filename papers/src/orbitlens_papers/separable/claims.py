@@ -8,6 +8,12 @@ SIGN = "the sign is the claim: the interval over pairs must leave out 0"
 POINTS = "three points of accuracy: more than chance moves 600 clips"
 SHUFFLED = "the separable model trained on shuffled labels, for a third of the steps"
 
+FITTED = (
+    "two layers of width 16, 500 steps of 32 clips, each of a spectral balance drawn anew and "
+    "mixed with another one"
+)
+SINGLE = "four layers of width 32, 600 steps of 16 clips as they are"
+
 FILE = "fsdd.zip"
 INSTEAD = "made sounds of 12 classes"
 
@@ -133,9 +139,9 @@ CLAIMS: tuple[Claim, ...] = (
         source=f"{PAPER}, abstract: outperforms vision transformers",
         protocol=Protocol.SCALED,
         kind=Kind.EXPERIMENT,
-        measured="accuracy less that of joint attention over the same bins, with the same width, "
-        "layers and steps and a tenth more or fewer parameters at most; paired over speakers whom "
-        "no training clip is from, or over seeds of made sounds",
+        measured="accuracy less that of joint attention over the same tokens of 2 × 2 bins, with "
+        f"the same width, layers and steps; {FITTED}; paired over speakers whom no training clip "
+        "is from, or over seeds of made sounds",
         side=Side.ABOVE,
         threshold=0.0,
         why=SIGN,
@@ -143,11 +149,12 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         key="3b",
-        text="It is more accurate than joint attention over patches of 2 × 2 bins.",
+        text="Over single bins it is more accurate than joint attention over patches of 2 × 2 "
+        "bins.",
         source=f"{PAPER}, abstract: outperforms vision transformers",
         protocol=Protocol.SCALED,
         kind=Kind.EXPERIMENT,
-        measured="the same difference, at equal steps",
+        measured=f"accuracy less that of the other, at equal steps; {SINGLE}; paired over speakers",
         side=Side.ABOVE,
         threshold=0.0,
         why=SIGN,
@@ -161,7 +168,7 @@ CLAIMS: tuple[Claim, ...] = (
         protocol=Protocol.SCALED,
         kind=Kind.EXPERIMENT,
         measured="the same difference, trained on bins for a third of the steps: the time that "
-        "patches take for all",
+        f"patches take for all; {SINGLE}",
         side=Side.ABOVE,
         threshold=0.0,
         why=SIGN,
@@ -170,11 +177,11 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         key="3d",
-        text="It is more accurate than a linear model of the same bins.",
+        text="Over single bins it is more accurate than a linear model of them.",
         source="ours: a baseline",
         protocol=Protocol.SCALED,
         kind=Kind.EXPERIMENT,
-        measured="accuracy less that of logistic regression on log bands, paired",
+        measured=f"accuracy less that of logistic regression on log bands; {SINGLE}; paired",
         side=Side.ABOVE,
         threshold=0.0,
         why=SIGN,
@@ -192,6 +199,24 @@ CLAIMS: tuple[Claim, ...] = (
         threshold=0.7,
         why="the least of the three",
         core=False,
+    ),
+    *(
+        Claim(
+            key=key,
+            text=f"Trained as in 3a, {name} attention is at least as accurate as a linear model of "
+            "the same bins.",
+            source="ours: else the comparison is one of models that have not learned enough",
+            protocol=Protocol.SCALED,
+            kind=Kind.EXPERIMENT,
+            measured=f"accuracy less that of logistic regression on log bands; {FITTED}; paired "
+            "over speakers, or over seeds of made sounds",
+            side=Side.ABOVE,
+            threshold=-0.03,
+            why="three points of accuracy are given away: about equal",
+            core=False,
+            control=SHUFFLED,
+        )
+        for key, name in (("3f", "separable"), ("3g", "joint"))
     ),
     Claim(
         key="4a",
@@ -231,5 +256,19 @@ CLAIMS: tuple[Claim, ...] = (
         why=POINTS,
         core=False,
         control="columns twice in place of columns and rows",
+    ),
+    Claim(
+        key="5b",
+        text="Nor does it on speech, trained as in 3a.",
+        source="ours: the paper's versions and its code name both orders",
+        protocol=Protocol.SCALED,
+        kind=Kind.EXPERIMENT,
+        measured="size of the difference in accuracy between the two orders on the clips of 3a; "
+        f"{FITTED}; paired",
+        side=Side.BELOW,
+        threshold=0.03,
+        why=POINTS,
+        core=False,
+        control=SHUFFLED,
     ),
 )

@@ -12,7 +12,6 @@ from orbitlens.draw.figure import (
     GREEN,
     GREY,
     INK,
-    ORANGE,
     PINK,
     SKY,
     YELLOW,
@@ -160,10 +159,8 @@ def _growth(data: Mapping[str, Any], what: str, slopes: dict[str, float], title:
 
 ARMS = {
     "separable": (BLUE, "separable"),
-    "separable, equal time": (ORANGE, "the same, a third of the steps"),
-    "joint": (GREY, "joint, same bins"),
-    "patches": (PINK, "joint, 2 × 2 patches"),
-    "cnn": (GREEN, "small CNN"),
+    "rows first": (GREEN, "rows, then columns"),
+    "joint": (GREY, "joint, equal size"),
     "logistic": (YELLOW, "logistic regression"),
     "separable, shuffled labels": (INK, "separable, shuffled labels"),
 }
@@ -181,7 +178,8 @@ def accuracy(result: StudyResult) -> Figure:
         caption=f"Clips: {data['source']}. Left: accuracy of each arm on clips of "
         f"{'speakers' if data['of'] == 'speakers' else 'sounds'} it was not trained on, a dot a "
         f"{data['of'][:-1]}, bars are 95 % intervals; dotted: chance. Right: what the separable "
-        f"model gains over each, paired over {data['of']}.",
+        f"model gains over each, paired over {data['of']}. Models of two layers over tokens of "
+        "2 × 2 bins, trained on mixed clips.",
         panels=(_accuracies(data), _gains(data)),
         widths=(1.15, 1.0),
         height=4.2,
@@ -309,7 +307,7 @@ def axes(result: StudyResult) -> Figure:
 
 def _learning(data: Mapping[str, Any]) -> Panel:
     layers: list[Layer] = [Level(at=data["chance"])]
-    for name in ("separable", "joint", "patches", "separable, shuffled labels"):
+    for name in ("separable", "rows first", "joint", "separable, shuffled labels"):
         curves = data["curves"][name]
         steps = [float(step) for step, _, _ in curves[0]]
         columns = [[curve[k][1] for curve in curves] for k in range(len(steps))]

@@ -186,7 +186,7 @@ def ratios(result: StudyResult) -> Figure:
     return Figure(
         name="tokenization-ratios",
         title="Steps that letters and byte pairs need for the same share of the gap",
-        caption="A line a seed, one layer of width 16 in the paper-like regime, order 2. Crosses "
+        caption="A line a seed; one layer of width 16, windows of 128 tokens, order 2. Crosses "
         "are runs over letters that had not got there when their budget ended: they need more.",
         panels=panels,
         height=3.8,
