@@ -13,8 +13,8 @@ STUDY = Study(
     "says in how many other regimes letters alone are fast. Of the paper the abstract was read; "
     "constants of its bound and sizes of its experiment are as generally known.",
     read="abstract",
-    at="A source of two letters; one layer of width 16 for 700 steps; the bounds speak of "
-    "large dictionaries.",
+    at="A source of two letters; one layer of width 16 for 700 steps, in windows of 128 tokens for "
+    "the ratio of steps (4e, 4f); the bounds speak of large dictionaries.",
     claims=CLAIMS,
     parts=parts_of(__name__),
     needs=("tokenizers",),
