@@ -747,7 +747,7 @@ def main() -> int:
             row["least"] = least_time(problem, mine.rtol, mine.cpu)
             show_least(row["least"])
         row["load"] = [about["load"], round(os.getloadavg()[0], 1)]
-        row["date"] = about["date"]
+        row["date"], row["processor"] = about["date"], about["processor"]
         rows.append(row)
         if arguments.json:
             store(arguments.json, about, rows)

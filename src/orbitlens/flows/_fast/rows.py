@@ -1,4 +1,4 @@
-"""Compiled loops over tokens: the attention of heads 5 to 16 wide, and of all in float32.
+"""Compiled loops over tokens: the attention of heads 5 to 16 wide in the compiled integrator.
 
 Enters: arrays whose columns are tokens, float64 or float32. Leaves: arrays. The loops are written
 so that the compiler turns them into vector instructions, exponentials included: head widths are

@@ -53,7 +53,8 @@ def tile_shape(d_head: int) -> Shape:
     A tile of 3 x 8 and what it is made from take 28 registers; one of 1 x 4 takes 11 of half the
     length. Heads are filled up to a multiple of the second number.
     """
-    asked = config.CPU_NAME not in {None, "", "host"} or config.CPU_FEATURES is not None
+    name, features = config.CPU_NAME, config.CPU_FEATURES  # type: ignore[attr-defined]
+    asked = name not in {None, "", "host"} or features is not None
     wide = not asked and binding.get_host_cpu_features().get("avx512f", False)
     if not wide:
         return Shape((0,), (0,) * 4)
