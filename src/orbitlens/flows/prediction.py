@@ -172,10 +172,10 @@ def _by_signs(maps: list[HeadMaps]) -> Outlook | None:
 
 
 def _by_closure(maps: list[HeadMaps]) -> tuple[Fate, str]:
-    drift = LayerDrift(maps[0].d_model, sum(m.left.shape[1] for m in maps))
+    drift = LayerDrift(maps[0].d_model, sum(m.left.shape[1] for m in maps), exact=True)
     for m in maps:
         drift.add(m)
-    index = drift.rates(exact=True).expansion_index
+    index = drift.rates().expansion_index
     fate = Fate.MIXED
     if abs(index) > CLEAR:
         fate = Fate.DIVERGING if index > 0 else Fate.CONVERGING

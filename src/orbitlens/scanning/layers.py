@@ -3,6 +3,8 @@
 Enters: an `AttentionLayer`. Leaves: a `LayerScan`. One head is in memory at a time.
 """
 
+from functools import partial
+
 import torch
 
 from orbitlens._types import ComplexSpectrum, Covariance
@@ -43,9 +45,10 @@ class _LayerSums:
         d, width = layer.stack.d_model, layer.n_heads * layer.stack.d_head
         rotary = options.context is not None and layer.spec.rotary is not None
         self.covariance = _covariance(layer, options)
-        self.drift = LayerDrift(d, width)
-        self.context_drift = LayerDrift(d, width) if rotary else None
-        self.data_drift = LayerDrift(d, width) if self.covariance is not None else None
+        new = partial(LayerDrift, d, width, exact=options.exact)
+        self.drift = new()
+        self.context_drift = new() if rotary else None
+        self.data_drift = new() if self.covariance is not None else None
         whole = options.exact or d <= SPECTRUM_LIMIT
         self.values = torch.zeros(d, d, dtype=torch.float64, device=layer.device) if whole else None
         self.inner = self.norms = self.trace = self.speed = self.size = 0.0
@@ -130,7 +133,7 @@ def scan_layer(layer: AttentionLayer, options: ScanOptions) -> LayerScan:
         return _scan_head(head, maps, sums)
 
     heads = [scan_one(head) for head in layer]
-    rates = sums.drift.rates(exact=options.exact)
+    rates = sums.drift.rates()
     spectrum = None if sums.values is None else eigenvalues(sums.values)
     abscissa, radius, copying = _extremes(spectrum, sums.trace)
     log_change = None
@@ -146,8 +149,8 @@ def scan_layer(layer: AttentionLayer, options: ScanOptions) -> LayerScan:
         ov_abscissa=abscissa,
         ov_radius=radius,
         ov_copying=copying,
-        rotary=_summed(sums.context_drift, options),
-        data_aware=_summed(sums.data_drift, options),
+        rotary=_summed(sums.context_drift),
+        data_aware=_summed(sums.data_drift),
         predicted_log_change=log_change,
         on_text=None,
         certificates=sums.certificates(layer.head(0), spectrum),
@@ -155,8 +158,8 @@ def scan_layer(layer: AttentionLayer, options: ScanOptions) -> LayerScan:
     )
 
 
-def _summed(drift: LayerDrift | None, options: ScanOptions) -> Reading | None:
-    return None if drift is None else Reading(**reading_of(drift.rates(exact=options.exact)))
+def _summed(drift: LayerDrift | None) -> Reading | None:
+    return None if drift is None else Reading(**reading_of(drift.rates()))
 
 
 def _extremes(

@@ -20,6 +20,7 @@ from orbitlens.theory.maps import HeadMaps, matrix_root
 from orbitlens.theory.spectrum import (
     DENSE_LIMIT,
     SymmetricSummary,
+    is_estimated,
     summarise_symmetric,
     symmetric_eigenvalues,
 )
@@ -152,12 +153,16 @@ class LayerDrift:
     """The sum over heads of B_h, built up one head at a time.
 
     A layer whose heads together are narrower than half the tokens stays in factors; any other
-    becomes one d x d matrix, into which each head is added by one thin product.
+    becomes one d x d matrix, into which each head is added by one thin product. Where that matrix
+    is so wide that its spectrum is only estimated, in float32, it is summed in float32, too: in
+    float64 it would be larger than the weights of the layer. Its trace is summed in float64.
     """
 
-    def __init__(self, d_model: int, total_width: int) -> None:
-        """Make room for heads of `total_width` columns altogether."""
+    def __init__(self, d_model: int, total_width: int, *, exact: bool = False) -> None:
+        """Make room for heads of `total_width` columns altogether; wide ones too, if `exact`."""
         self.d_model = d_model
+        self._limit = None if exact else DENSE_LIMIT
+        self._trace = 0.0
         self._low_rank = 2 * total_width < d_model
         self._factors: list[tuple[Tensor, Tensor, Tensor]] = []
         self._dense: Tensor | None = None
@@ -168,19 +173,27 @@ class LayerDrift:
         if self._low_rank:
             self._factors.append((maps.out, c, maps.left))
             return
+        single = is_estimated(self.d_model, self._limit)
         if self._dense is None:
-            self._dense = maps.out.new_zeros(self.d_model, self.d_model)
-        self._dense.addmm_(maps.out @ c, maps.left.T)
+            dtype = torch.float32 if single else maps.out.dtype
+            self._dense = maps.out.new_zeros(self.d_model, self.d_model, dtype=dtype)
+        out, left = maps.out @ c, maps.left
+        if single:
+            self._trace += (out * left).sum().item()
+            # All of the size is put into one factor, so that neither leaves the range of float32.
+            size = left.abs().max().clamp(min=torch.finfo(torch.float64).tiny)
+            out, left = (out * size).float(), (left / size).float()
+        self._dense.addmm_(out, left.T)
 
-    def rates(self, *, exact: bool = False) -> Rates:
-        """Return the layer's rates; those of a wide layer are estimated unless `exact`."""
+    def rates(self) -> Rates:
+        """Return the layer's rates; those of a wide layer are estimated unless asked exactly."""
         if self._dense is None:
             out, c, left = _side_by_side(self._factors)
             spectrum = cored_spectrum(c, out.T @ out, out.T @ left, left.T @ left)
             return rates_of_spectrum(spectrum, self.d_model)
-        limit = None if exact else DENSE_LIMIT
+        trace = self._trace if self._dense.dtype == torch.float32 else None
         return Rates.from_summary(
-            summarise_symmetric(self._dense, dense_limit=limit, overwrite=True)
+            summarise_symmetric(self._dense, dense_limit=self._limit, overwrite=True, trace=trace)
         )
 
 
@@ -197,10 +210,10 @@ def layer_rates(
 ) -> Rates:
     """Return the rates of a layer, B summed over its heads."""
     listed = _at_least_one(heads)
-    drift = LayerDrift(listed[0].d_model, sum(head.d_head for head in listed))
+    drift = LayerDrift(listed[0].d_model, sum(head.d_head for head in listed), exact=exact)
     for head in listed:
         drift.add(HeadMaps.of(head), covariance)
-    return drift.rates(exact=exact)
+    return drift.rates()
 
 
 def predicted_log_change(

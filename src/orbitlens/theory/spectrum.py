@@ -40,14 +40,18 @@ def summarise_symmetric(
     *,
     dense_limit: int | None = DENSE_LIMIT,
     overwrite: bool = False,
+    trace: float | None = None,
 ) -> SymmetricSummary:
     """Summarise the spectrum of (B + B^T) / 2; `dense_limit` None computes it whole at any size.
 
-    With `overwrite` the matrix may be left symmetrised, which saves a copy of it.
+    With `overwrite` the matrix may be left symmetrised, which saves a copy of it. A `trace` that is
+    known better than the matrix holds it, which may be of float32, is taken in its place.
     """
-    if dense_limit is not None and matrix.shape[0] > dense_limit:
-        return _estimate(matrix)
-    trace = matrix.trace().item()
+    trace = matrix.trace().item() if trace is None else trace
+    if is_estimated(matrix.shape[0], dense_limit):
+        is_ours = overwrite and matrix.dtype == torch.float32
+        # Float32 is far more precise than the estimate itself.
+        return _estimate(matrix if is_ours else matrix.to(torch.float32, copy=True), trace)
     values = symmetric_eigenvalues(_symmetrise(matrix if overwrite else matrix.clone()))
     return SymmetricSummary(
         smallest=values[0].item(),
@@ -56,6 +60,11 @@ def summarise_symmetric(
         nuclear_norm=values.abs().sum().item(),
         dimension=matrix.shape[0],
     )
+
+
+def is_estimated(d_model: int, dense_limit: int | None = DENSE_LIMIT) -> bool:
+    """Say whether a spectrum of that size is estimated, in float32, and not computed whole."""
+    return dense_limit is not None and d_model > dense_limit
 
 
 def symmetric_eigenvalues(matrix: Float[Tensor, "d d"]) -> Float[Tensor, " d"]:
@@ -106,12 +115,10 @@ def _power_of_two(matrix: Tensor) -> float | None:
     return 2.0 ** max(-1000, min(1000, -math.frexp(size)[1]))
 
 
-def _estimate(matrix: Tensor) -> SymmetricSummary:
+def _estimate(matrix: Tensor, trace: float) -> SymmetricSummary:
     """Run Lanczos from several random starts; each gives one estimate of the nuclear norm."""
     d = matrix.shape[0]
-    trace = matrix.trace().item()
-    single = matrix.to(torch.float32, copy=True)  # far more precise than the estimate itself
-    nodes, weights = _lanczos(_symmetrise(single))
+    nodes, weights = _lanczos(_symmetrise(matrix))
     norms = d * (weights * nodes.abs()).sum(dim=-1)
     mean = norms.mean().item()
     error = norms.std().item() / len(norms) ** 0.5

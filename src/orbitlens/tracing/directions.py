@@ -235,9 +235,8 @@ def _each_alone(x: Contexts, parts: Parts) -> list[float]:
     squares = _inner(x, x) + 2 * _inner(parts, x) + _inner(parts, parts)
     inverse = torch.where(squares > 0, squares.clamp(min=1e-300).rsqrt(), 0.0)
     # One product a context serves all parts; x is not copied for each of them.
-    mean = (inverse.transpose(0, 1) @ x).transpose(0, 1) + (inverse[..., None, :] @ parts)[
-        ..., 0, :
-    ]
+    mean = (inverse.transpose(0, 1) @ x).transpose(0, 1)
+    mean = mean + (inverse[..., None, :] @ parts).squeeze(-2)
     return (mean.square().sum(dim=(1, 2)) - (squares > 0).sum(dim=(1, 2))).tolist()
 
 
