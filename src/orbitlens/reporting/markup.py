@@ -33,7 +33,7 @@ def cell(value: Value) -> str:
     if isinstance(value, bool):
         return f"<td>{'yes' if value else 'no'}"
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return '<td class=none>–'
+        return "<td class=none>–"
     if isinstance(value, int | float):
         return f'<td data-v="{value!r}">{number(value)}'
     return f"<td>{esc(value)}"
