@@ -185,7 +185,7 @@ def trained_identity(result: StudyResult) -> Figure:
         "k, on held-out questions; causal models without encoding, trained on two-digit addition. "
         "Tables: the first seed. Lines: the lead by layer, bands span the seeds "
         "whose model with all residuals answers 99 % of questions; those without residuals are of "
-        "the same seeds after as many steps, and have learnt less.",
+        "the same seeds after as many steps, and most have learnt less.",
         panels=panels,
         n_columns=3,
         height=3.3,
