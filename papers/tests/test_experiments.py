@@ -7,7 +7,7 @@ import torch
 
 from orbitlens.flows.system import Mask, system_of_maps
 from orbitlens_papers.bench import Bench, Scale, Settings
-from orbitlens_papers.breaking_symmetry import exact, slices
+from orbitlens_papers.breaking_symmetry import exact, learning, slices
 from orbitlens_papers.breaking_symmetry.exact import Kind
 from orbitlens_papers.token_dynamics import flows, rotary, training
 
@@ -104,6 +104,23 @@ def test_places_are_read_off_states_that_hold_them(generator):
     noise = torch.randn(30, 8, 3, generator=generator, dtype=torch.float64)
     assert slices.place_score(torch.cat([places, noise], dim=-1), generator) > 0.99
     assert slices.place_score(noise, generator) < 0.1
+
+
+def test_models_that_have_not_learnt_enough_are_not_looked_into(bench, monkeypatch):
+    monkeypatch.setattr(bench, "pick", lambda smoke, default, full: default)
+    monkeypatch.setattr(learning, "trained_tables", lambda bench, residual: [{}] * 5)
+    monkeypatch.setattr(learning, "short_runs", lambda bench, residual: [None] * 8)
+    for measure in (learning.trained_slices, learning.residuals_keep_trained_slices):
+        outcome = measure(bench, over="last")
+        assert outcome.result is None
+        assert "5 of 8 models were trained to 99%" in outcome.obstacle
+
+
+def test_layers_are_read_as_the_last_their_mean_or_the_least_without_the_embedding():
+    lead = [0.9, 0.1, 0.4, 0.25]
+    assert learning.READINGS["last"](lead) == 0.25
+    assert learning.READINGS["mean"](lead) == pytest.approx(0.25)
+    assert learning.READINGS["least"](lead) == 0.1
 
 
 # --- nothing to learn ------------------------------------------------------------------------

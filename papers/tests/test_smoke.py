@@ -18,7 +18,7 @@ SMOKE = Settings(scale=Scale.SMOKE)
 # Claims that are exact, or so clear that a smoke run decides them.
 CLEAR = {
     "token-dynamics": "1a 1b 1c 1d 1e 2a 2c 3a 3b 4a 4b 4c".split(),
-    "breaking-symmetry": "1a 2a 2b 2c 2d 4a 4b 5a 6a".split(),
+    "breaking-symmetry": "1a 2a 2b 2c 2d 4a 4b 5c 6f".split(),
     "attention-svm": "3a 5a 5b 5c 6a".split(),
     "saturated-attention": "1a 2a 3a 3b 3c 4a 4b 4c 5a 5b".split(),
     "induction-heads": "6a".split(),

@@ -4,6 +4,13 @@ from orbitlens_papers.claim import Claim, Kind, Protocol, Side
 
 PAPER = "arXiv 2402.05969"
 ROUNDING = "float64 rounding leaves 1e-15; ten million times that is still below any real effect"
+SHUFFLED = "labels shuffled over inputs"
+OTHERS = "judged by the answers to other questions"
+WITHOUT = "no residuals at all, which cost 99 points in a sweep of three-digit addition"
+FIVE_POINTS = (
+    "the best of many noisy probes leads by chance; five points are more than shuffled labels "
+    "ever give"
+)
 REAL = "a thousand times the bound for invariance is no rounding; random weights reach 0.02 or more"
 
 CLAIMS: tuple[Claim, ...] = (
@@ -167,30 +174,57 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         key="5a",
-        text="Slices stand for their tokens: token k is read off slice k better than any other.",
+        text="Slices stand for their tokens: in models that have learnt to add, token k is read "
+        "off slice k better than any other.",
         source=f"{PAPER}, abstract, read with a linear probe",
         protocol=Protocol.PROXY,
         kind=Kind.EXPERIMENT,
-        measured="accuracy for the own token less the best other one, last layer, untrained",
+        measured="accuracy for the own digit of the question less the best other one, last layer; "
+        "models of 6b with all residuals that answer 99 % of held-out questions",
         side=Side.ABOVE,
         threshold=0.05,
-        why="the best of many noisy probes leads by chance; five points are more than shuffled "
-        "labels ever give",
-        control="labels shuffled over inputs",
+        why=FIVE_POINTS,
+        control=SHUFFLED,
     ),
     Claim(
         key="5b",
-        text="They still do in models trained on addition.",
+        text="They do so on the mean over layers.",
         source=f"{PAPER}, abstract, read with a linear probe",
         protocol=Protocol.PROXY,
         kind=Kind.EXPERIMENT,
-        measured="the same lead for the digits of the question, mean over layers, trained without "
-        "encoding",
+        measured="the same lead in the same models, mean over layers",
         side=Side.ABOVE,
         threshold=0.05,
         why="the same five points",
         core=False,
-        control="labels shuffled over inputs",
+        control=SHUFFLED,
+    ),
+    Claim(
+        key="5c",
+        text="They do so before any training.",
+        source=f"{PAPER}, abstract, read with a linear probe",
+        protocol=Protocol.PROXY,
+        kind=Kind.EXPERIMENT,
+        measured="accuracy for the own token less the best other one, last of four layers, "
+        "untrained, random tokens",
+        side=Side.ABOVE,
+        threshold=0.05,
+        why="the same five points",
+        core=False,
+        control=SHUFFLED,
+    ),
+    Claim(
+        key="5d",
+        text="They do so in every layer of the trained models.",
+        source=f"{PAPER}, abstract, read with a linear probe, in the strict sense",
+        protocol=Protocol.PROXY,
+        kind=Kind.EXPERIMENT,
+        measured="the lead of 5a, the least over layers",
+        side=Side.ABOVE,
+        threshold=0.05,
+        why="the same five points",
+        core=False,
+        control=SHUFFLED,
     ),
     Claim(
         key="6a",
@@ -198,11 +232,12 @@ CLAIMS: tuple[Claim, ...] = (
         source=f"{PAPER}, hypothesis of its abstract",
         protocol=Protocol.PROXY,
         kind=Kind.EXPERIMENT,
-        measured="the lead of 5a with all residuals less that with none",
+        measured="the lead of 5a (last layer, 99 % of answers right) less that of models without "
+        "residuals of the same seed after as many steps, however far those got",
         side=Side.ABOVE,
         threshold=0.1,
         why="twice the lead that 5a asks for: a difference of two leads is noisier than one",
-        control="labels shuffled over inputs",
+        control=SHUFFLED,
     ),
     Claim(
         key="6b",
@@ -211,11 +246,11 @@ CLAIMS: tuple[Claim, ...] = (
         protocol=Protocol.SCALED,
         kind=Kind.EXPERIMENT,
         measured="token accuracy on two-digit addition with all residuals less that with none, "
-        "causal, no encoding, equal training",
+        "causal, no encoding, 2,000 steps each",
         side=Side.ABOVE,
         threshold=0.05,
         why="five points of a hundred, as first written: an effect worth naming",
-        control="judged by the answers to other questions",
+        control=OTHERS,
     ),
     Claim(
         key="6c",
@@ -228,7 +263,8 @@ CLAIMS: tuple[Claim, ...] = (
         threshold=0.05,
         why="the same five points",
         core=False,
-        control="judged by the answers to other questions",
+        control=OTHERS,
+        positive=WITHOUT,
     ),
     Claim(
         key="6d",
@@ -241,6 +277,33 @@ CLAIMS: tuple[Claim, ...] = (
         threshold=0.05,
         why="the same five points",
         core=False,
-        control="judged by the answers to other questions",
+        control=OTHERS,
+        positive=WITHOUT,
+    ),
+    Claim(
+        key="6e",
+        text="Residual connections contribute to what slices stand for in every layer.",
+        source="ours: a stronger reading of 6a",
+        protocol=Protocol.PROXY,
+        kind=Kind.EXPERIMENT,
+        measured="the difference of 6a, the least over layers",
+        side=Side.ABOVE,
+        threshold=0.1,
+        why="as for 6a",
+        core=False,
+        control=SHUFFLED,
+    ),
+    Claim(
+        key="6f",
+        text="They contribute to it before any training.",
+        source=f"{PAPER}, hypothesis of its abstract",
+        protocol=Protocol.PROXY,
+        kind=Kind.EXPERIMENT,
+        measured="the lead of 5c with all residuals less that with none",
+        side=Side.ABOVE,
+        threshold=0.1,
+        why="as for 6a",
+        core=False,
+        control=SHUFFLED,
     ),
 )

@@ -4,6 +4,7 @@ Enters: a bench. Leaves: outcomes. Addition needs order: 12 + 30 and 21 + 03 hav
 The order-blind ceiling is exact, by enumerating all pairs.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 from statistics import fmean
@@ -16,12 +17,20 @@ from orbitlens.lab.tasks.base import NOT_JUDGED
 from orbitlens.running.model import load
 from orbitlens_papers import estimate
 from orbitlens_papers.bench import Bench, Scale
-from orbitlens_papers.breaking_symmetry.slices import identity_table, peak, rounded, states_of
+from orbitlens_papers.breaking_symmetry.slices import (
+    identity_table,
+    lead_by_layer,
+    peak,
+    rounded,
+    states_of,
+)
 from orbitlens_papers.claim import Outcome
 from orbitlens_papers.trained import Trained, judged, train_all
 
 RESIDUALS = ("all", "attention", "mlp", "none")
 ENCODINGS = ("none", "learned", "rotary")
+LEARNT = 0.99  # of whole answers: models that claims 5 and 6a look into
+FEWEST = 6  # of eight models that must have learnt so much, or these claims are not testable
 ADDITION = {"layers": 3, "heads": 4, "width": 64}  # that learns three digits
 
 
@@ -53,8 +62,9 @@ def run_of(
 
 def short_run(bench: Bench, position: str, residual: str, seed: int) -> RunConfig:
     """Return a run on the short task: two digits, a small model; for many settings."""
+    # Three digits at width 64 take four times as long a step: eight seeds would not fit.
     long = run_of(bench, position=position, mask="causal", residual=residual, seed=seed)
-    steps = bench.pick(6, 400, 3000)
+    steps = bench.pick(6, 2000, 3000)
     return replace(
         long,
         options={"digits": bench.pick(1, 2, 3)},
@@ -136,20 +146,14 @@ def full_meets_ceiling(bench: Bench) -> Outcome:
 # --- claims 5 and 6: residuals ---------------------------------------------------------------
 
 
-def short_runs(bench: Bench) -> dict[str, list[Trained]]:
-    """Return two-digit runs by encoding and residuals, such as "learned, all"."""
+def short_runs(bench: Bench, residual: str, position: str = "none") -> list[Trained]:
+    """Return two-digit runs of one kind, one a seed; trained when they are first asked for."""
 
-    def make() -> dict[str, list[Trained]]:
-        seeds = list(bench.seeds)[: bench.pick(2, 3, 8)]
-        encodings = bench.pick(("none",), ("none", "learned"), ENCODINGS)
-        places = list(product(encodings, RESIDUALS, seeds))
-        by_cell: dict[str, list[Trained]] = {f"{p}, {r}": [] for p, r, _ in places}
-        runs = train_all(bench, [short_run(bench, *place) for place in places])
-        for (p, r, _), run in zip(places, runs, strict=True):
-            by_cell[f"{p}, {r}"].append(run)
-        return by_cell
+    def make() -> list[Trained]:
+        seeds = bench.first_seeds(bench.pick(2, 8, 8))
+        return train_all(bench, [short_run(bench, position, residual, seed) for seed in seeds])
 
-    return bench.once("residual runs", make)
+    return bench.once(f"residual runs, {position}, {residual}", make)
 
 
 def right_for_others(run: Trained) -> float:
@@ -163,39 +167,72 @@ def right_for_others(run: Trained) -> float:
     return float((predicted.view_as(wanted) == wanted.roll(1, dims=0)).double().mean())
 
 
-def _residuals_kept(bench: Bench, kept: str) -> Outcome:
-    """Return what all residuals are worth beside some; control: answers to other questions."""
-    runs = short_runs(bench)
-    own, other = runs["none, all"], runs[f"none, {kept}"]
-    return Outcome(
-        result=estimate.difference(*([r.result.token_accuracy for r in x] for x in (own, other))),
-        control=estimate.difference(*([right_for_others(r) for r in x] for x in (own, other))),
-    )
+def _worth(bench: Bench, kept: str, score: Callable[[Trained], float]) -> estimate.Estimate:
+    """Return a score with all residuals less that with some; same seeds, data and order."""
+    pairs = (short_runs(bench, "all"), short_runs(bench, kept))
+    return estimate.difference(*([score(run) for run in side] for side in pairs))
+
+
+def _right(run: Trained) -> float:
+    return run.result.token_accuracy
 
 
 def residuals_help_learning(bench: Bench) -> Outcome:
-    """6b: token accuracy with all residuals less that with none."""
-    runs = short_runs(bench)
-    scores = {name: [r.result.token_accuracy for r in trained] for name, trained in runs.items()}
-    losses = {name: [r.result.loss for r in trained] for name, trained in runs.items()}
-    outcome = replace(_residuals_kept(bench, "none"), data={"scores": scores, "losses": losses})
+    """6b: token accuracy with all residuals less with none; control: answers to others."""
+    runs = {kind: short_runs(bench, kind) for kind in ("all", "none")}
+    outcome = Outcome(
+        result=_worth(bench, "none", _right),
+        control=_worth(bench, "none", right_for_others),
+        data={
+            "scores": {f"none, {kind}": _scores(rows) for kind, rows in runs.items()},
+            "encoded": _encoded(bench),
+            "exact": {kind: [r.result.accuracy for r in rows] for kind, rows in runs.items()},
+            "losses": {kind: [r.result.loss for r in rows] for kind, rows in runs.items()},
+            "steps": runs["all"][0].result.steps,
+        },
+    )
     return judged(bench, outcome)
 
 
+def _scores(runs: Sequence[Trained]) -> list[float]:
+    return [_right(run) for run in runs]
+
+
+def _encoded(bench: Bench) -> dict[str, list[float]]:
+    """Return scores of models with an encoding: for comparison, at the full scale only."""
+    kinds = bench.pick((), (), tuple(product(ENCODINGS[1:], RESIDUALS)))
+    return {f"{p}, {kept}": _scores(short_runs(bench, kept, p)) for p, kept in kinds}
+
+
 def one_residual_suffices(bench: Bench, *, kept: str) -> Outcome:
-    """6c, 6d: what is lost when only one kind of residual is kept."""
-    return judged(bench, _residuals_kept(bench, kept))
+    """6c, 6d: what is lost when only one kind of residual is kept; positive control: without any.
+
+    Control: judged by the answers to other questions.
+    """
+    outcome = Outcome(
+        result=_worth(bench, kept, _right),
+        control=_worth(bench, kept, right_for_others),
+        positive=_worth(bench, "none", _right),
+        data={"scores": {f"none, {kept}": _scores(short_runs(bench, kept))}},
+    )
+    return judged(bench, outcome)
 
 
-def trained_tables(bench: Bench) -> dict[str, list[dict[str, Any]]]:
-    """Return identity tables of trained models by residuals; a list over seeds."""
+# --- claims 5 and 6a: what slices of trained models stand for --------------------------------
 
-    def make() -> dict[str, list[dict[str, Any]]]:
-        runs = short_runs(bench)
-        names = [name for name in runs if name.startswith("none, ")]
-        return {name: [_tables(bench, run) for run in runs[name]] for name in names}
+Layers = Sequence[float]
 
-    return bench.once("trained tables", make)
+
+def trained_tables(bench: Bench, residual: str) -> list[dict[str, Any]]:
+    """Return identity tables, for seeds whose model with all residuals has learnt."""
+
+    def make() -> list[dict[str, Any]]:
+        least = bench.pick(0.0, LEARNT, LEARNT)
+        learnt = [run.result.accuracy >= least for run in short_runs(bench, "all")]
+        runs = zip(short_runs(bench, residual), learnt, strict=True)
+        return [_tables(bench, run) for run, has_learnt in runs if has_learnt]
+
+    return bench.once(f"trained tables, {residual}", make)
 
 
 def _tables(bench: Bench, run: Trained) -> dict[str, Any]:
@@ -211,24 +248,84 @@ def _tables(bench: Bench, run: Trained) -> dict[str, Any]:
     layers = [layer[:, places] for layer in states_of(model, items)]
     names = items[:, places]
     tables = [identity_table(layer, names, generator) for layer in layers]
-    noise = identity_table(layers[1], names, generator, shuffled=True)
+    noise = [identity_table(layer, names, generator, shuffled=True) for layer in layers]
     return {
         "peaks": [peak(table) for table in tables],
-        "middle": rounded(tables[len(tables) // 2]),
-        "shuffled": peak(noise),
+        "last": rounded(tables[-1]),
+        "shuffled": [peak(table) for table in noise],
     }
 
 
-def trained_slices(bench: Bench) -> Outcome:
-    """5b: lead of the own token in trained models, mean over layers; control: labels shuffled."""
-    tables = trained_tables(bench)
-    own = tables["none, all"]
+def _last(layers: Layers) -> float:
+    return layers[-1]
+
+
+def _mean(layers: Layers) -> float:
+    return fmean(layers[1:])  # without the embedding, which holds its token anyway
+
+
+def _least(layers: Layers) -> float:
+    return min(layers[1:])
+
+
+READINGS: dict[str, Callable[[Layers], float]] = {"last": _last, "mean": _mean, "least": _least}
+
+
+def _too_few(bench: Bench) -> Outcome | None:
+    n = len(trained_tables(bench, "all"))
+    if n >= bench.pick(0, FEWEST, FEWEST):
+        return None
+    total = len(short_runs(bench, "all"))
+    return Outcome(
+        obstacle=f"{n} of {total} models were trained to {LEARNT:.0%} of answers right; at least "
+        f"{FEWEST} are needed"
+    )
+
+
+def trained_slices(bench: Bench, *, over: str) -> Outcome:
+    """5a, 5b, 5d: lead of the own digit in trained models; control: labels shuffled.
+
+    `over` says what becomes of the layers: the last, their mean, or the least.
+    """
+    few = _too_few(bench)
+    if few is not None:
+        return few
+    own, read = trained_tables(bench, "all"), READINGS[over]
     outcome = Outcome(
-        result=estimate.mean([fmean(row["peaks"][1:]) for row in own]),
-        control=estimate.mean([row["shuffled"] for row in own]),
+        result=estimate.mean([read(row["peaks"]) for row in own]),
+        control=estimate.mean([read(row["shuffled"]) for row in own]),
         data={
-            "peaks": {name: [row["peaks"] for row in rows] for name, rows in tables.items()},
-            "tables": {name: rows[0]["middle"] for name, rows in tables.items()},
+            "note": f"lead {lead_by_layer([row['peaks'] for row in own])}",
+            **(_drawn(bench) if over == "last" else {}),
         },
     )
     return judged(bench, outcome)
+
+
+def _drawn(bench: Bench) -> dict[str, Any]:
+    """Return what the figure shows: tables of the first seed, leads of all, with and without."""
+    by_kind = {kind: trained_tables(bench, kind) for kind in ("all", "none")}
+    return {
+        "peaks": {kind: [row["peaks"] for row in rows] for kind, rows in by_kind.items()},
+        "tables": {kind: rows[0]["last"] for kind, rows in by_kind.items()},
+    }
+
+
+def residuals_keep_trained_slices(bench: Bench, *, over: str) -> Outcome:
+    """6a, 6e: that lead with all residuals, less without any; control: labels shuffled."""
+    few = _too_few(bench)
+    if few is not None:
+        return few
+    pairs = list(zip(*(trained_tables(bench, kind) for kind in ("all", "none")), strict=True))
+    gaps = {
+        kind: [[a - b for a, b in zip(one[kind], other[kind], strict=True)] for one, other in pairs]
+        for kind in ("peaks", "shuffled")
+    }
+    result, control = (
+        replace(found, how=f"paired, {found.how}")
+        for found in (
+            estimate.mean([READINGS[over](row) for row in rows]) for rows in gaps.values()
+        )
+    )
+    data = {"note": f"difference {lead_by_layer(gaps['peaks'])}"}
+    return judged(bench, Outcome(result=result, control=control, data=data))
