@@ -250,6 +250,7 @@ def edges(result: StudyResult) -> Figure:
                 x_range=(-0.03, 1.03),
             ),
         ),
+        n_columns=1,
         height=3.2,
     )
 
