@@ -141,7 +141,7 @@ CLAIMS: tuple[Claim, ...] = (
         kind=Kind.EXPERIMENT,
         measured="accuracy less that of joint attention over the same tokens of 2 × 2 bins, with "
         f"the same width, layers and steps; {FITTED}; paired over speakers whom no training clip "
-        "is from, or over seeds of made sounds",
+        "is from, a seed each, or over seeds of made sounds",
         side=Side.ABOVE,
         threshold=0.0,
         why=SIGN,
@@ -259,7 +259,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         key="5b",
-        text="Nor does it on speech, trained as in 3a.",
+        text="On speech, trained as in 3a, it does not matter which axis comes first.",
         source="ours: the paper's versions and its code name both orders",
         protocol=Protocol.SCALED,
         kind=Kind.EXPERIMENT,
