@@ -20,7 +20,8 @@ from torch.autograd.function import once_differentiable
 
 from orbitlens._types import Tokens
 from orbitlens.errors import InputError
-from orbitlens.flows._fast import WayBack, fast_path
+from orbitlens.flows._fast import fast_path
+from orbitlens.flows._fast.way_back import WayBack
 from orbitlens.flows.adaptive import AdaptiveRun
 from orbitlens.flows.charts import RawChart, to_vector
 from orbitlens.flows.fields import Field, lengths, make_field
