@@ -27,7 +27,7 @@ def costs() -> str:
     )
     rows = [
         (
-            f"`{row['command']}` {row['model']}",
+            f"`{row['command']}` {row['model']}{' *' * _is_elsewhere(row, found)}",
             f"{row['threads']}, {row['state']}",
             f"{row['cpu']:.1f}",
             goals.get((row["model"], row["command"]), "")
@@ -40,7 +40,19 @@ def costs() -> str:
     ]  # fmt: skip
     head = ["Command, model", "Threads", "Processor, s", "Goal", "Wall, s", "First line, s", "Load"]
     cores = found["machine"]["cores"]
-    return f"{table(head, rows)}\n\nLoad: processes that wanted one of the {cores} cores meanwhile."
+    said = f"Load: processes that wanted one of the {cores} cores meanwhile."
+    others = {row["machine"]["processor"] for row in stored if _is_elsewhere(row, found)}
+    if others:
+        said += (
+            f" Rows with * were measured on another processor ({', '.join(sorted(others))}) than "
+            f"the others ({found['machine']['processor']})."
+        )
+    return f"{table(head, rows)}\n\n{said}"
+
+
+def _is_elsewhere(row: dict, found: dict) -> bool:
+    """Say whether a row names another processor than the one of all rows that name none."""
+    return row.get("machine", found["machine"])["processor"] != found["machine"]["processor"]
 
 
 def missed() -> str:

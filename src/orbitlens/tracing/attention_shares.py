@@ -24,8 +24,9 @@ def even_steps(tally: LayerTally) -> tuple[Contexts, Steps]:
     """Return V mu for every token: what uniform attention adds (T8)."""
     contexts = kept_contexts(tally)
     seen = seen_tokens(tally.layer, contexts)
-    mean = seen.mean(dim=(0, 1)).expand_as(seen)
-    return contexts, written(tally.layer, mean.expand(tally.layer.n_heads, *seen.shape))
+    mean = seen.mean(dim=(0, 1)).expand(tally.layer.n_heads, 1, 1, -1)
+    alike = written(tally.layer, mean)  # all tokens get the same: one product serves them
+    return contexts, alike.expand(-1, *seen.shape)
 
 
 def share_steps(tally: LayerTally) -> tuple[Contexts, Steps]:
