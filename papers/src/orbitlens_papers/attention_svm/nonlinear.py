@@ -231,7 +231,9 @@ def _other_labels(labels: Tensor, generator: torch.Generator) -> Tensor:
     """Return labels drawn anew, again where all came out as they were."""
     drawn = labels
     while (same := (drawn == labels).all(dim=1)).any():
-        drawn = torch.where(same[:, None], draw_labels(tuple(labels.shape), generator), drawn)
+        drawn = torch.where(
+            same[:, None], draw_labels((len(labels), labels.shape[1]), generator), drawn
+        )
     return drawn
 
 
