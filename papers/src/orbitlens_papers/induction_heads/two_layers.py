@@ -11,6 +11,7 @@ and from what tokens say; nothing is trained apart, and nothing starts near a so
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -138,7 +139,7 @@ def hand_set(setup: LagSetup, *, distance: int = 0) -> TwoLayers:
     model = TwoLayers(LagSetup(**{**vars(setup), "heads": 1, "width": 3 * n, "layers": 2}), seed=0)
     eye = torch.eye(n)
     token, front, answer = (slice(k * n, (k + 1) * n) for k in range(3))
-    first, second = model.layers
+    first, second = cast(list[Attention], list(model.layers))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
