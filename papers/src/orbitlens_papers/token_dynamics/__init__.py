@@ -11,7 +11,9 @@ STUDY = Study(
     "convergence hurt?",
     gap="Of the paper, the abstract and the released experiments were read, not the theorem texts. "
     "Trained models here are small and trained for minutes, so an effect that needs size or time "
-    "would be missed.",
+    "would be missed. 7a does not say that the sign helps: arms of all three signs gain alike over "
+    "a plain model of the same narrow start (6a, docs/studies-arms.md), and a plain model from "
+    "wider first weights loses less than any of them (7e).",
     read="abstract, released experiments",
     at="6a, 7a, 7c: six post-norm layers of width 64 on characters of a text, 5,000 steps, five "
     "seeds; 6b, 7b: the same on digits of 8 x 8, three seeds; all stored with the package, and "
