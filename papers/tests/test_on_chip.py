@@ -216,8 +216,8 @@ def test_a_quarter_turn_is_a_class_of_its_own_in_training_only():
     pictures[:, :, :10] = 1.0  # ink on top
     parts = split(Drawings(pictures, ("A", "B", "C", "D"), "made"), rng(), turn=0)
     training = training_of(parts, 3)
-    assert training.size == (8, 20)
-    shown = training.shown(torch.tensor([[0, 2 * 2 * 20]]), rng())
+    assert training.size == (12, 20)
+    shown = training.shown(torch.tensor([[0, 2 * 3 * 20]]), rng())
     top, bottom = shown[..., :8, :].mean(dim=(-1, -2)), shown[..., -8:, :].mean(dim=(-1, -2))
     assert top[0, 0] > 4 * bottom[0, 0] and bottom[0, 1] > 4 * top[0, 1]
 
