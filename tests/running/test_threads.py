@@ -8,8 +8,8 @@ import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import orbitlens
+from orbitlens.flows._fast.head_mixing import HeadMixing
 from orbitlens.flows.integrate import integrate_flow
-from orbitlens.flows.mixing import Mixing
 from orbitlens.running import threads
 from orbitlens.running.threads import NARROW_LAYER, SMALL_MODEL, SMALL_PART
 from orbitlens.tracing import api as tracing
@@ -60,13 +60,13 @@ def test_a_flow_of_few_pairs_runs_on_one_thread_and_one_of_many_on_all():
 
 @pytest.mark.parametrize(("n_tokens", "expected"), [(8, 1), (320, 2)])
 def test_wide_heads_are_simulated_by_the_same_rule(monkeypatch, n_tokens, expected):
-    seen, mixed = set(), Mixing.__call__
+    seen, made = set(), HeadMixing.__init__
 
-    def noting(self, *given):
-        seen.add(torch.get_num_threads())
-        return mixed(self, *given)
+    def noting(self, *given, **named):
+        made(self, *given, **named)
+        seen.add(self.n_threads)
 
-    monkeypatch.setattr(Mixing, "__call__", noting)
+    monkeypatch.setattr(HeadMixing, "__init__", noting)
     system, tokens = random_system(n=n_tokens, d=72, r=72)
     integrate_flow(system, tokens, until=0.01)
     assert seen == {expected}

@@ -5,9 +5,12 @@ Enters: a matrix of correlations, how many samples it stands for. Leaves: p-valu
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+
+Node = int | np.integer[Any]  # structure learners count by NumPy's integers
 
 
 class FisherZ:
@@ -19,7 +22,7 @@ class FisherZ:
         self.samples = samples
         self.known: dict[tuple[int, int, frozenset[int]], float] = {}
 
-    def p_value(self, first: int, second: int, given: Iterable[int] = ()) -> float:
+    def p_value(self, first: Node, second: Node, given: Iterable[Node] = ()) -> float:
         """Return the p-value of independence given a set."""
         a, b = sorted((int(first), int(second)))
         key = (a, b, frozenset(int(node) for node in given))
