@@ -5,12 +5,11 @@ Enters: a matrix of correlations, how many samples it stands for. Leaves: p-valu
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-Node = int | np.integer[Any]  # structure learners count by NumPy's integers
+Node = int | np.int64  # structure learners count by NumPy's integers
 
 
 class FisherZ:
