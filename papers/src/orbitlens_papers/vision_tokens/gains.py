@@ -46,6 +46,8 @@ ARMS: dict[str, dict[str, Any]] = {
     "both, shuffled labels": {"shuffled": True, **BOTH},
 }
 # Arms that core claims and their parts rest on; of the others half the pairs are trained.
+N_SHORT = 24  # pairs of the shorter runs
+N_CONTROL = 8  # of their control
 CORE_ARMS = ("plain", "both", "MoTo", "TokenProp")
 SHUFFLED = f"both, shuffled labels, {MAIN}"
 Rows = dict[str, list[Row]]
@@ -211,6 +213,45 @@ def labels_teach(bench: Bench) -> Outcome:
         result=estimate.mean(_of(rows[SHUFFLED], "accuracy"), of="pairs"),
         control=estimate.mean(_of(rows[f"both, {MAIN}"], "accuracy"), of="pairs"),
         data={"source": data_of(bench).source},
+    )
+    return judged(bench, outcome)
+
+
+# --- claim 7: more pairs, shorter runs --------------------------------------------------------
+
+
+def short_runs(bench: Bench) -> Rows:
+    """Return pairs of shorter runs: with both designs and without, at every number of labels."""
+
+    def make() -> Rows:
+        first = bench.seeds.start
+        n = bench.pick(1, N_SHORT, N_SHORT)
+        seeds = [bench.generator("short", first + k).initial_seed() for k in range(n)]
+        steps = {"steps": bench.pick(2, 200, 1000), "n_decoded": 0}
+        arms = {
+            f"{name}, {labels}": Arm(
+                setup=plain_setup(bench, n_labels=labels, **steps, **ARMS[name]), seeds=seeds
+            )
+            for labels in BUDGETS
+            for name in ("plain", "both")
+        }
+        mixed = plain_setup(bench, **steps, **ARMS["both, shuffled labels"])
+        arms[SHUFFLED] = Arm(setup=mixed, seeds=seeds[:N_CONTROL])
+        return run_arms(bench, train_and_judge, arms)
+
+    return bench.once("short arms", make)
+
+
+def gains_early(bench: Bench, *, labels: int) -> Outcome:
+    """7: accuracy with both designs less without; control: both designs, shuffled labels."""
+    rows, names = short_runs(bench), (f"both, {labels}", f"plain, {labels}")
+    outcome = Outcome(
+        result=gain(rows, *names),
+        control=gain(rows, SHUFFLED, names[1]),
+        data={
+            "accuracies": {name: _of(rows[name], "accuracy") for name in names},
+            "source": data_of(bench).source,
+        },
     )
     return judged(bench, outcome)
 

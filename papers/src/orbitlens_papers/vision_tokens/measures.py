@@ -28,4 +28,7 @@ MEASURES: dict[str, Measure] = {
     "4c": exact.wide_tokens_keep_all,
     "5a": partial(_GAIN, name="conv stem, 400", beside="plain, 400"),
     "6a": exact.paper_itself,
+    "7a": partial(gains.gains_early, labels=200),
+    "7b": partial(gains.gains_early, labels=400),
+    "7c": partial(gains.gains_early, labels=1000),
 }

@@ -39,7 +39,7 @@ class ImageSetup:
     steps: int = 750
     batch: int = 32
     n_judged: int = 3000
-    n_decoded: int = 500  # images that a decoder is fitted on, and as many it is judged on
+    n_decoded: int = 500  # images a decoder is fitted on, and as many it is judged on; 0: none is
     pictures: bool = False  # whether the first run keeps a layout and spectra for figures
     file: str | None = None  # of MNIST
 
@@ -86,7 +86,7 @@ def train_and_judge(job: Job[ImageSetup]) -> Row:
         "looks": looks,
         "loss": round(loss, 5),  # of the last tenth of training
         "parameters": sum(p.numel() for p in model.parameters()),
-        **decoded(model, job, data),
+        **(decoded(model, job, data) if arm.n_decoded else {}),
     }
     return row | (pictures(model, data) if arm.pictures and job.index == 0 else {})
 
