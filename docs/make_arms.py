@@ -2,6 +2,7 @@
 
     python docs/make_arms.py --text TEXT                 # all plans, in the order below
     python docs/make_arms.py arms-text --text TEXT       # one of them
+    python docs/make_arms.py arms-bytes --bytes FILE     # the same on the bytes of any file
     python docs/make_arms.py --arms plain,averaging --text TEXT      # these arms first
     python docs/make_arms.py --limit 3 --text TEXT       # three runs, and stop
     python docs/make_arms.py --noise --text TEXT --images IMAGES     # controls: nothing to learn
@@ -9,7 +10,7 @@
     python docs/make_arms.py --draw                      # the picture of docs/studies-arms.md
     python docs/make_arms.py --collect                   # what the study of the paper judges
 
-Plans are experiments/arms-*.toml; those on MNIST want --images as well. One run at a time, all arms
+Plans are experiments/arms-*.toml; those on MNIST want --images, that on bytes --bytes. One run at a time, all arms
 of a seed before the next seed; a run that is stored is not repeated, and one that was interrupted
 goes on from its last state, which lies in --folder. A run is a few kB: held-out loss, cosines of
 directions, effective ranks and signs of the forward maps, every tenth of its steps.
@@ -47,7 +48,8 @@ DRAWN = {
     "images": Kept(words="", extremes=False, task="images"),
 }
 SYMBOLS = ("circle", "square", "diamond")
-WITHOUT_DATA, ON_IMAGES = ("arms-images",), ("arms-mnist",)
+WITHOUT_DATA = ("arms-images",)
+OPTIONS = {"arms-mnist": "images", "arms-bytes": "bytes"}  # all others: text
 NOISE_SEEDS = 2  # more could teach nothing
 ORDER = (
     "arms-text",
@@ -56,6 +58,7 @@ ORDER = (
     "arms-images",
     "arms-mnist",
     "arms-pre",
+    "arms-bytes",
     "arms-deep",
 )
 
@@ -81,7 +84,7 @@ def planned(names: Sequence[str], given: argparse.Namespace) -> Iterator[Planned
     for name in names:
         file = data_file(name, given)
         if file is None and name not in WITHOUT_DATA:
-            print(f"{name}: left out; it wants --{'images' if name in ON_IMAGES else 'text'}")
+            print(f"{name}: left out; it wants --{OPTIONS.get(name, 'text')}")
             continue
         sweep = read_sweep(PLANS / f"{name}.toml", {} if file is None else {"file": file})
         for seed in sweep.seeds:
@@ -93,8 +96,17 @@ def data_file(plan: str, given: argparse.Namespace) -> str | None:
     """Return what a plan trains on; None where nothing is needed, or nothing was given."""
     if plan in WITHOUT_DATA:
         return None
-    file: str | None = given.images if plan in ON_IMAGES else given.text
-    return file
+    option = OPTIONS.get(plan, "text")
+    file: str | None = getattr(given, option)
+    return characters_of(Path(file), given.folder) if option == "bytes" and file else file
+
+
+def characters_of(file: Path, folder: Path) -> str:
+    """Write a text whose characters are the bytes of a file, and return its path."""
+    folder.mkdir(exist_ok=True, parents=True)
+    text = folder / f"{file.name}.bytes.txt"
+    text.write_text(file.read_bytes().decode("latin-1"), encoding="utf-8", newline="")
+    return str(text)
 
 
 def controls(given: argparse.Namespace) -> Iterator[Planned]:
@@ -194,6 +206,7 @@ def main(words: list[str]) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("plans", nargs="*", default=list(ORDER))
     parser.add_argument("--text", help="a UTF-8 text, such as tinyshakespeare.txt")
+    parser.add_argument("--bytes", help="any file whose bytes are tokens: wikitext2_valid.txt")
     parser.add_argument("--images", help="MNIST's images, with its labels beside them")
     parser.add_argument("--noise", action="store_true", help="the controls, not the plans")
     parser.add_argument("--again", nargs=3, metavar=("PLAN", "ARM", "SEED"), help="once more")
