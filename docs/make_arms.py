@@ -112,9 +112,9 @@ def characters_of(file: Path, folder: Path) -> str:
 def controls(given: argparse.Namespace) -> Iterator[Planned]:
     """Yield the controls: what the study compares, where there is nothing to learn."""
     for plan, arms in COMPARED.items():
-        if plan not in WITHOUT_DATA and given.text is None:
+        if data_file(plan, given) is None:
             continue
-        task = "digits" if plan in WITHOUT_DATA else "text"
+        task = "mnist" if OPTIONS.get(plan) == "images" else "text"
         bench = Bench(Settings(text=given.text, scale=Scale.FULL), given.folder / "noise")
         sweep = read_sweep(PLANS / f"{plan}.toml", {"file": str(noise_file(bench, task))})
         for seed in sweep.seeds[:NOISE_SEEDS]:

@@ -44,12 +44,12 @@ def test_all_arms_that_are_compared_have_three_seeds_or_more_and_a_control(plan)
 
 @pytest.mark.parametrize("plan", list(arms.COMPARED))
 def test_the_study_trains_the_very_runs_that_are_stored(plan):
-    file = None if plan == arms.IMAGES else str(DATA / "tinyshakespeare.txt")
-    if file is not None and not Path(file).is_file():
-        pytest.skip("shared/data/tinyshakespeare.txt is not there")
+    file = DATA / (arms.MNIST if plan == arms.IMAGES else "tinyshakespeare.txt")
+    if not file.is_file():
+        pytest.skip(f"shared/data/{file.name} is not there")
     for run in RUNS:
         if run["plan"] == plan and run["arm"] in arms.COMPARED[plan] and not run.get("noise"):
-            config = arms.run_of(plan, run["arm"], run["seed"], file)
+            config = arms.run_of(plan, run["arm"], run["seed"], str(file))
             assert run_hash(config) == run["run"]
 
 
@@ -74,6 +74,12 @@ def test_at_full_scale_a_text_is_asked_for(tmp_path):
     full = Bench(Settings(scale=Scale.FULL), tmp_path)
     outcome = arms.compare(full, plan="arms-narrow", worse="plain", better="released-positive")
     assert "give a file of text" in outcome.obstacle
+
+
+def test_at_full_scale_images_are_those_of_mnist(tmp_path):
+    full = Bench(Settings(scale=Scale.FULL, data=str(tmp_path)), tmp_path)
+    outcome = arms.compare(full, plan="arms-mnist", worse="plain", better="released-positive")
+    assert arms.MNIST in outcome.obstacle
 
 
 def test_claims_of_the_paper_are_judged_on_what_was_rebuilt_from_its_code():

@@ -91,7 +91,8 @@ def test_a_token_that_must_stay_stays_and_the_failure_is_said():
         Stub(), torch.tensor([3, 7, 2, 4]), target=3, options=ExplainOptions(fixed=[1])
     )
     assert found.tokens == () and found.changed_to is None
-    assert "No set that was tried" in found.caveats[-1]
+    assert "No set that was tried" in found.caveats[3]
+    assert not any("first that changes" in caveat for caveat in found.caveats)
 
 
 def test_the_number_of_calls_is_bounded():

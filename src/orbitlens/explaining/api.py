@@ -37,9 +37,12 @@ CAVEATS = (
     "alpha.",
     "The graph is of one sequence and one layer, and uses only which tokens attend alike, not what "
     "they attend to.",
-    "The set is the first that changes the prediction among those the graph offers: others may be "
-    "smaller, and a masked input is an unusual one.",
 )
+FIRST = (
+    "The set is the first that changes the prediction among those the graph offers: others may be "
+    "smaller, and a masked input is an unusual one."
+)
+NONE_FOUND = "No set that was tried changes the prediction; others may."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +173,7 @@ def explain_prediction(
         calls=search.tried + 2,
         samples=samples,
         alpha=alpha,
-        caveats=(*CAVEATS, *notes, *_particular(len(nodes), len(question.ids), search.tokens)),
+        caveats=(*CAVEATS, *_particular(len(nodes), len(question.ids), search.tokens), *notes),
     )
 
 
@@ -227,12 +230,10 @@ def _check_fixed(fixed: Sequence[int], n_tokens: int) -> None:
 
 def _particular(n_nodes: int, n_tokens: int, tokens: TokenSet | None) -> tuple[str, ...]:
     """Return caveats of this explanation alone."""
-    notes = []
+    notes = [NONE_FOUND if tokens is None else FIRST]
     if n_nodes < n_tokens:
         notes.append(
             f"{n_tokens - n_nodes} of {n_tokens} tokens are not in the graph: those that attend "
             "least like the target. They are treated as latent variables."
         )
-    if tokens is None:
-        notes.append("No set that was tried changes the prediction; others may.")
     return tuple(notes)

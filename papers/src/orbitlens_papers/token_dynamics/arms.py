@@ -25,12 +25,13 @@ STORED = "arms.json"
 THREE = ("plain", "released-negative", "released-positive")
 COMPARED: Mapping[str, tuple[str, ...]] = {  # plan -> the arms that core claims speak of
     "arms-narrow": THREE,
-    "arms-images": THREE,
+    "arms-mnist": THREE,
     "arms-rotary": ("plain", "diagonal"),
 }
 HURT = "averaging"  # known to lose
 NOISE_STEPS = 1000
-IMAGES = "arms-images"  # of digits that are inside the package
+IMAGES, MNIST = "arms-mnist", "t10k-images-idx3-ubyte.gz"
+NARROW = ("arms-narrow", IMAGES)  # weights that start with a deviation of 0.02
 Losses = dict[str, list[float]]  # arm -> loss by seed
 Arm = TypeVar("Arm", str, tuple[str, str])  # by name; or with the plan it is of
 
@@ -60,7 +61,7 @@ def run_of(plan: str, arm: str, seed: int, file: str | None) -> RunConfig:
         "refinement": "none" if arm == "plain" else arm,
     }
     settings |= {"batch": 16, "mask": "full"} if plan == IMAGES else {"batch": 8, "context": 64}
-    settings |= {"init": 0.02} if plan == "arms-narrow" else {}
+    settings |= {"init": 0.02} if plan in NARROW else {}
     return run_config(settings if file is None else {**settings, "file": file})
 
 
@@ -103,8 +104,11 @@ def _trained(bench: Bench, plan: str, noise: bool) -> Losses:
 
 def _file(bench: Bench, plan: str, noise: bool) -> str | None:
     if noise:
-        return str(noise_file(bench, "digits" if plan == IMAGES else "text"))
-    return None if plan == IMAGES else bench.settings.text
+        return str(noise_file(bench, "mnist" if plan == IMAGES else "text"))
+    if plan != IMAGES:
+        return bench.settings.text
+    images = bench.data_file(MNIST)
+    return None if images is None else str(images)
 
 
 def _sized(bench: Bench, config: RunConfig, noise: bool) -> RunConfig:
@@ -115,7 +119,7 @@ def _sized(bench: Bench, config: RunConfig, noise: bool) -> RunConfig:
 
 def compare(bench: Bench, *, plan: str, worse: str, better: str) -> Outcome:
     """6, 7: by how much the first arm's loss is above the second's, paired over seeds."""
-    reason = obstacle(bench, "text") if _wants_text(bench, plan) else ""
+    reason = _obstacle(bench, plan)
     if reason:
         return Outcome(obstacle=reason)
     own, noise = losses(bench, plan), losses(bench, plan, noise=True)
@@ -139,8 +143,13 @@ def across(bench: Bench, *, worse: tuple[str, str], better: tuple[str, str]) -> 
     return Outcome(result=estimate.difference(both[worse], both[better]))
 
 
-def _wants_text(bench: Bench, plan: str) -> bool:
-    return plan != IMAGES and bench.scale is Scale.FULL
+def _obstacle(bench: Bench, plan: str) -> str:
+    if bench.scale is not Scale.FULL:  # a few steps on what the package has, or stored runs
+        return ""
+    if plan != IMAGES:
+        return obstacle(bench, "text")
+    there = bench.data_file(MNIST) is not None
+    return "" if there else f"images are those of MNIST: give a folder of data that has {MNIST}"
 
 
 def _against_plain(own: Losses) -> dict[str, Any]:

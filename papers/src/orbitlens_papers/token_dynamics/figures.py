@@ -240,7 +240,7 @@ def _base_layers(rows: Sequence[Mapping[str, Any]], base: float, colour: str) ->
 
 PLACES = (
     ("6a", "sinusoidal encoding, text"),
-    ("6b", "sinusoidal encoding, digits"),
+    ("6b", "sinusoidal encoding, MNIST"),
     ("6c", "rotary encoding, text"),
     ("6d", "rotary encoding, digits"),
 )

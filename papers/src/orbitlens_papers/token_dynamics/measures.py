@@ -35,7 +35,7 @@ MEASURES: dict[str, Measure] = {
     "5a": real.heads_as_predicted,
     "5b": real.layers_shorten,
     "6a": _arms("arms-narrow", "released-negative", "released-positive"),
-    "6b": _arms("arms-images", "released-negative", "released-positive"),
+    "6b": _arms("arms-mnist", "released-negative", "released-positive"),
     "6c": _compared("text", "anti", "guard"),
     "6d": _compared("digits", "anti", "guard"),
     "6e": partial(
@@ -44,7 +44,7 @@ MEASURES: dict[str, Measure] = {
         better=("arms-text", "theorem-positive"),
     ),
     "7a": _arms("arms-narrow", "plain", "released-positive"),
-    "7b": _arms("arms-images", "plain", "released-positive"),
+    "7b": _arms("arms-mnist", "plain", "released-positive"),
     "7c": _arms("arms-rotary", "plain", "diagonal"),
     "7d": _compared("digits", "none", "diagonal"),
     "7e": partial(

@@ -23,6 +23,7 @@ from orbitlens_papers.trained import judged, train_all
 ENOUGH = 50_000  # characters; with fewer, a model learns the text by heart
 VARIANTS = ("none", "anti", "guard", "diagonal", "averaging")
 COMPARED = ("none", "anti", "guard", "diagonal")  # the variants that claims speak of
+NOISE = {"digits": (150_000, 8), "mnist": (40_000, 28)}  # images at full scale, and their side
 Losses = dict[str, list[float]]  # variant -> loss by seed
 
 
@@ -123,7 +124,10 @@ def noise_file(bench: Bench, task: str) -> Path:
     """Return a file of the task's kind in which nothing can be learnt beyond frequencies."""
     folder = bench.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    return _shuffled_text(bench, folder) if task == "text" else _noise_images(bench, folder)
+    if task == "text":
+        return _shuffled_text(bench, folder)
+    n, side = NOISE[task]
+    return _noise_images(bench, folder, bench.pick(600, 8000, n), side)
 
 
 def _shuffled_text(bench: Bench, folder: Path) -> Path:
@@ -135,14 +139,13 @@ def _shuffled_text(bench: Bench, folder: Path) -> Path:
     return file
 
 
-def _noise_images(bench: Bench, folder: Path) -> Path:
+def _noise_images(bench: Bench, folder: Path, n: int, side: int) -> Path:
     """Write images of noise in MNIST's format, more than a run sees: none is met twice."""
-    n = bench.pick(600, 8000, 150_000)
     generator = bench.generator("noise images")
-    pixels = torch.randint(256, (n, 8, 8), generator=generator, dtype=torch.uint8)
+    pixels = torch.randint(256, (n, side, side), generator=generator, dtype=torch.uint8)
     labels = torch.randint(10, (n,), generator=generator, dtype=torch.uint8)
-    file = folder / "noise-images-idx3-ubyte"
-    write_result(file, struct.pack(">4i", 2051, n, 8, 8) + pixels.numpy().tobytes())
-    beside = folder / "noise-labels-idx1-ubyte"
+    file = folder / f"noise-{side}-images-idx3-ubyte"
+    write_result(file, struct.pack(">4i", 2051, n, side, side) + pixels.numpy().tobytes())
+    beside = folder / f"noise-{side}-labels-idx1-ubyte"
     write_result(beside, struct.pack(">2i", 2049, n) + labels.numpy().tobytes())
     return file
