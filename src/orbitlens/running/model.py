@@ -26,6 +26,7 @@ from orbitlens.running.gguf_models import has_tokenizer, why_not_runnable
 from orbitlens.running.info import display_name
 from orbitlens.running.loading import build_module, drawn_anew, fresh_module, load_tokenizer
 from orbitlens.running.neighbours import inside
+from orbitlens.running.products import fast_products
 
 KEPT_BYTES = 512_000_000  # attention weights up to this size stay in memory once they are read
 
@@ -199,7 +200,7 @@ class Model:
         modes = {name: part.training for name, part in self.module.named_modules()}
         self.module.eval()
         try:
-            with torch.no_grad():
+            with torch.no_grad(), fast_products(self.n_parameters):
                 yield self.module
         finally:
             for name, part in self.module.named_modules():
