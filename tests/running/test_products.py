@@ -64,6 +64,27 @@ def test_strided_inputs_are_read_as_they_lie(faster, linear):
 
 
 @needs_call
+def test_products_by_columns_are_those_of_float64_to_rounding(faster):
+    bias, x, weight = inputs(40), inputs(7, 96), inputs(96, 40)
+    with torch.no_grad(), products.fast_products(LARGE):
+        found = torch.addmm(bias, x, weight)
+        scaled = torch.addmm(bias, x, weight, beta=2.0)
+    assert faster == [(7, 96)]
+    wanted = bias.double() + x.double() @ weight.double()
+    assert (found - wanted).abs().max() < 1e-5
+    assert (scaled - wanted - bias).abs().max() < 1e-5
+
+
+@needs_call
+def test_a_bias_that_is_no_row_is_added_by_torch(faster):
+    table, x, weight = inputs(7, 40), inputs(7, 96), inputs(96, 40)
+    with torch.no_grad(), products.fast_products(LARGE):
+        found = torch.addmm(table, x, weight)
+    assert faster == []
+    assert (found - table - x @ weight).abs().max() < 1e-5
+
+
+@needs_call
 def test_small_models_other_types_and_what_is_outside_are_left_alone(faster, linear):
     x = inputs(3, 96)
     with torch.no_grad():

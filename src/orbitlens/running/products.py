@@ -50,16 +50,32 @@ class _OneDnnProducts(TorchFunctionMode):
     def __torch_function__(
         self,
         func: Callable[..., Any],
-        types: Any,  # noqa: ANN401, ARG002 - of the arguments
+        types: Any,  # noqa: ANN401 - of the arguments
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 - what the function returns
-        if func is torch.nn.functional.linear and not kwargs and not _is_differentiated():
-            x, weight, bias = (*args, None)[:3]
-            if _fits(x) and _fits(weight) and (bias is None or _fits(bias)):
-                multiply = getattr(torch.ops.mkldnn, CALL)
-                return multiply(x, weight, bias, "none", [], "")  # no function behind the product
+        operands = None if kwargs or _is_differentiated() else _operands(func, args)
+        if operands is not None:
+            multiply = getattr(torch.ops.mkldnn, CALL)
+            return multiply(*operands, "none", [], "")  # no function behind the product
         return func(*args, **(kwargs or {}))
+
+
+def _operands(
+    func: Callable[..., Any], args: tuple[Any, ...]
+) -> tuple[Tensor, Tensor, Tensor | None] | None:
+    """Return inputs, weights (a row for each output) and bias; None where oneDNN does not fit."""
+    if func is torch.nn.functional.linear and len(args) in {2, 3}:
+        x, weight, bias = (*args, None)[:3]
+    elif func is torch.addmm and len(args) == 3:  # GPT-2 multiplies by columns
+        bias, x, by_columns = args
+        if not _fits(by_columns) or not _fits(bias) or bias.dim() != 1:
+            return None
+        weight = by_columns.T
+    else:
+        return None
+    fits = _fits(x) and _fits(weight) and (bias is None or _fits(bias))
+    return (x, weight, bias) if fits else None
 
 
 def _is_differentiated() -> bool:
@@ -71,7 +87,7 @@ def _is_differentiated() -> bool:
     )
 
 
-def _fits(tensor: Tensor) -> bool:
+def _fits(tensor: Any) -> bool:  # noqa: ANN401 - anything may be an argument
     kind = (Tensor, torch.nn.Parameter)
     if type(tensor) not in kind or tensor.dtype != torch.float32 or tensor.device.type != "cpu":
         return False
