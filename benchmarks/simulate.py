@@ -37,7 +37,7 @@ import torch
 from _timing import machine, time_in_turns, time_once
 from scipy.integrate import solve_ivp
 
-from orbitlens.flows._fast.lanes import FULL_TERMS, SHORT_TERMS, WIDEST_LANES
+from orbitlens.flows._fast.lanes import FULL_TERMS, MIDDLE_TERMS, SHORT_TERMS, WIDEST_LANES
 from orbitlens.flows._fast.powers import LANES, power_tables
 from orbitlens.flows._fast.tile_vectors import SINGLE as SINGLE_TERMS
 from orbitlens.flows._fast.tile_vectors import lanes_of, raise_row, tile_of
@@ -569,7 +569,8 @@ def raise_rows(rows, repeats, terms):
 def seconds_a_power(rtol: float, n: int = 2**20) -> float:
     """Measure the powers of two that attention takes, from numbers in the cache."""
     table = power_tables(rtol)[1]
-    terms = SHORT_TERMS if len(table) == len(SHORT_TERMS) + 2 else FULL_TERMS
+    kinds = (SHORT_TERMS, MIDDLE_TERMS, FULL_TERMS)
+    terms = next(kind for kind in kinds if len(kind) + 2 == len(table))
     x = np.random.default_rng(0).uniform(-3, 0, (2, 256))
     out = np.zeros((2, LANES))
     run = lambda: sum_powers(x, table, terms, n // 256, out)  # noqa: E731

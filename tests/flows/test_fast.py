@@ -101,7 +101,7 @@ def test_scores_too_large_to_exponentiate_are_not_finite_and_never_garbage():
         x = np.array([[length, 0.0], [0.0, 1.0]])
         arrays = system_arrays(system, 2)
         out = np.empty_like(x)
-        attend(arrays, x, 0.0, out, workspace(arrays, 2))
+        attend(arrays, x.ravel(), 0.0, out.ravel(), workspace(arrays, 2))
         if length > 26.5:
             assert not np.isfinite(out[0, 0])
         else:

@@ -66,9 +66,9 @@ def compiled_field(system, x):
 
 def compiled_attention(system, x, log_scale):
     arrays = system_arrays(system, len(x))
-    out = np.empty_like(x)
-    compiled.attend(arrays, x, log_scale, out, compiled.workspace(arrays, len(x)))
-    return out
+    out = np.empty(x.size)
+    compiled.attend(arrays, x.ravel().copy(), log_scale, out, compiled.workspace(arrays, len(x)))
+    return out.reshape(x.shape)
 
 
 def deviation(found, expected):

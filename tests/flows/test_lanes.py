@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from orbitlens.flows._fast.lanes import columns_for, mix_lanes, padded_width
-from orbitlens.flows._fast.powers import FULL, LANES, SHORT, SHORT_FROM, power_tables
+from orbitlens.flows._fast.powers import (
+    FULL,
+    LANES,
+    MIDDLE,
+    MIDDLE_FROM,
+    SHORT,
+    SHORT_FROM,
+    power_tables,
+)
 
 
 def polynomial_error(terms):
@@ -18,9 +26,11 @@ def polynomial_error(terms):
 
 def test_polynomials_are_as_exact_as_a_tolerance_asks():
     assert polynomial_error(FULL) < 1e-16
-    assert polynomial_error(SHORT) < 1e-4 * SHORT_FROM * 1.1
-    assert polynomial_error(SHORT[:-1]) > 1e-4 * SHORT_FROM  # a shorter one would not do
-    for rtol, terms in ((SHORT_FROM, SHORT), (SHORT_FROM / 2, FULL)):
+    for terms, least in ((SHORT, SHORT_FROM), (MIDDLE, MIDDLE_FROM)):
+        assert polynomial_error(terms) < 1e-4 * least * 1.1
+        assert polynomial_error(terms[:-1]) > 1e-4 * least  # a shorter one would not do
+    chosen = {1e-6: SHORT, SHORT_FROM: SHORT, SHORT_FROM / 2: MIDDLE, MIDDLE_FROM: MIDDLE}
+    for rtol, terms in (chosen | {MIDDLE_FROM / 2: FULL, 0.0: FULL}).items():
         exact, quick = power_tables(rtol)
         assert (len(exact), len(quick)) == (len(FULL) + 2, len(terms) + 2)
 

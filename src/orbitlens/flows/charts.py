@@ -151,7 +151,11 @@ def _unit(y: Vector) -> Vector:
 
 def log_size(tokens: Tokens, log_scale: float) -> float:
     """Return the logarithm of the length of the largest of exp(log_scale) tokens."""
-    return math.log(max(lengths(tokens).max().item(), 1e-300)) + log_scale
+    x = tokens.numpy()  # on few tokens NumPy is done before torch has begun
+    top = float(np.abs(x).max())
+    if 1e-300 < top < math.inf:
+        top *= math.sqrt(float(np.square(x / top).sum(axis=-1).max()))
+    return math.log(max(top, 1e-300)) + log_scale
 
 
 def has_scaled_chart(system: System) -> bool:

@@ -15,6 +15,7 @@ from orbitlens.flows._fast.lanes import columns_for
 from orbitlens.flows._fast.mixer import mix_head
 from orbitlens.flows._fast.powers import Tables
 from orbitlens.flows._fast.rows import FAST, U
+from orbitlens.flows._fast.vectors import borrowed
 
 Array = NDArray[np.float64]
 LARGEST_LOGIT = 1e280  # beyond, attention is a choice of the largest score, and floats overflow
@@ -50,6 +51,50 @@ class SystemArrays(NamedTuple):
 
 
 @no_type_check
+@compiled()
+def lent(system):
+    """Return a system whose arrays are not counted; the caller's own keeps them."""
+    return SystemArrays(
+        borrowed(system.w_q),
+        borrowed(system.w_k),
+        borrowed(system.w_v),
+        borrowed(system.w_o),
+        system.width,
+        borrowed(system.b_q),
+        borrowed(system.b_k),
+        borrowed(system.drift),
+        borrowed(system.slopes),
+        borrowed(system.cosine),
+        borrowed(system.sine),
+        borrowed(system.first),
+        borrowed(system.second),
+        borrowed(system.positions),
+        system.beta,
+        system.causal,
+        system.window,
+        system.geometry,
+        system.unnormalised,
+        (borrowed(system.powers[0]), borrowed(system.powers[1])),
+        system.mixer,
+    )
+
+
+@no_type_check
+@compiled()
+def lent_work(work):
+    """Return a workspace whose arrays are not counted; the caller's own keeps them."""
+    seen, q, k, v, mixed, flow = work
+    return (
+        borrowed(seen),
+        borrowed(q),
+        borrowed(k),
+        borrowed(v),
+        borrowed(mixed),
+        borrowed(flow),
+    )
+
+
+@no_type_check
 @compiled(fastmath=FAST)
 def length(x):
     """Return the length of a vector, without overflow or underflow on the way."""
@@ -65,14 +110,22 @@ def length(x):
 
 
 @no_type_check
-@compiled()
+@compiled(fastmath=FAST)
 def log_size(y, scaled, n):
     """Return the logarithm of the largest token's length."""
     size = y.size - 1 if scaled else y.size
-    d, largest = size // n, 0.0
-    for i in range(n):
-        largest = max(largest, length(y[i * d : (i + 1) * d]))
-    return math.log(max(largest, 1e-300)) + (y[size] if scaled else 0.0)
+    d, top = size // n, 0.0
+    for i in range(size):
+        top = max(top, abs(y[i]))
+    largest = 0.0
+    if 1e-300 < top < math.inf:
+        for i in range(n):
+            square = 0.0
+            for c in range(d):
+                square += (y[i * d + c] / top) ** 2
+            largest = max(largest, square)
+        top *= math.sqrt(largest)
+    return math.log(max(top, 1e-300)) + (y[size] if scaled else 0.0)
 
 
 @no_type_check
@@ -83,6 +136,25 @@ def unit_rows(x):
         size = max(length(x[i]), 1e-300)
         for a in range(x.shape[1]):
             x[i, a] /= size
+
+
+@no_type_check
+@compiled(fastmath=FAST)
+def unit_tokens(y, n, d):
+    """Give each token of a vector length 1."""
+    for i in range(n):
+        top = 0.0
+        for c in range(d):
+            top = max(top, abs(y[i * d + c]))
+        size = top
+        if 1e-300 < top < math.inf:
+            square = 0.0
+            for c in range(d):
+                square += (y[i * d + c] / top) ** 2
+            size = top * math.sqrt(square)
+        size = max(size, 1e-300)
+        for c in range(d):
+            y[i * d + c] /= size
 
 
 @no_type_check
@@ -114,13 +186,15 @@ def turn(x, system):
 
 @no_type_check
 @compiled(fastmath=FAST)
-def see(system, x, shrink, seen):
+def see(system, y, shrink, seen):
     """Write what attention sees of the tokens into the columns of `seen`."""
-    n, d = x.shape
+    d, n = U(seen.shape[0]), U(seen.shape[1])
     for c in range(d):
         for i in range(n):
-            seen[c, i] = x[i, c]
-            if system.positions.size:
+            seen[c, i] = y[i * d + c]
+    if system.positions.size:
+        for c in range(d):
+            for i in range(n):
                 seen[c, i] += system.positions[i, c] * shrink
     if system.geometry & UNIT_INPUT:
         unit_rows(seen.T)
@@ -150,16 +224,18 @@ def _mix(system, q, k, v, scale, slope, n, mixed):
 
 @no_type_check
 @compiled(fastmath=FAST)
-def attend(system, x, log_scale, out, work):
-    """Write A(exp(log_scale) x) / exp(log_scale) into `out`."""
+def attend(system, y, log_scale, out, work):
+    """Write A(exp(log_scale) x) / exp(log_scale), of the tokens x in y, into `out`."""
     seen, q, k, v, mixed, flow = work
-    n, d = x.shape
+    d, n = U(seen.shape[0]), U(seen.shape[1])
     none = system.b_q[:0, 0] if system.b_q.size else system.drift[:0]
     shrink = math.exp(min(-log_scale, 700.0))
     scale = min(system.beta * math.exp(min(2 * log_scale, 640.0)), LARGEST_LOGIT)
-    see(system, x, shrink, seen)
+    see(system, y, shrink, seen)
     for c in range(d):
-        flow[c] = system.drift[c] * shrink if system.drift.size else 0.0
+        start = system.drift[c] * shrink if system.drift.size else 0.0
+        for i in range(n):
+            flow[c, i] = start
     for h in range(system.w_q.shape[0]):
         b_q = system.b_q[h] if system.b_q.size else none
         b_k = system.b_k[h] if system.b_k.size else none
@@ -169,11 +245,11 @@ def attend(system, x, log_scale, out, work):
         turn(q, system)
         turn(k, system)
         slope = system.slopes[h] * system.beta if system.slopes.size else 0.0
-        _mix(system, q, k, v, scale, slope, n, mixed)
+        _mix(system, q, k, v, scale, slope, seen.shape[1], mixed)
         add_output(system.w_o[h], mixed, system.width, flow)
-    for i in range(n):
-        for c in range(d):
-            out[i, c] = flow[c, i]
+    for c in range(d):
+        for i in range(n):
+            out[i * d + c] = flow[c, i]
 
 
 @no_type_check
@@ -198,9 +274,7 @@ def rate(system, y, scaled, n, out, work):
     """Write dy/dt into `out`, in the raw chart or (`scaled`) the scaled one."""
     d = system.w_q.shape[1]
     size = n * d
-    x = y[:size].reshape(n, d)
-    a = out[:size].reshape(n, d)
-    attend(system, x, y[size] if scaled else 0.0, a, work)
+    attend(system, y, y[size] if scaled else 0.0, out, work)
     if scaled:
         speed = 0.0
         for i in range(size):
@@ -210,14 +284,14 @@ def rate(system, y, scaled, n, out, work):
         out[size] = speed
         return
     if system.geometry & UNIT_OUTPUT:
-        unit_rows(a)
+        unit_tokens(out, n, d)
     if system.geometry & ON_SPHERE:
         for i in range(n):
             along = 0.0
             for c in range(d):
-                along += x[i, c] * a[i, c]
+                along += y[i * d + c] * out[i * d + c]
             for c in range(d):
-                a[i, c] -= along * x[i, c]
+                out[i * d + c] -= along * y[i * d + c]
 
 
 @no_type_check
@@ -232,4 +306,4 @@ def tidy(system, y, scaled, n):
             y[i] /= long
         y[size] += math.log(long)
     elif system.geometry & ON_SPHERE:
-        unit_rows(y[:size].reshape(n, d))
+        unit_tokens(y, n, d)

@@ -10,9 +10,19 @@ from typing import no_type_check
 
 import numpy as np
 
-from orbitlens.flows._fast.attention import ON_SPHERE, length, log_size, rate, tidy, workspace
+from orbitlens.flows._fast.attention import (
+    ON_SPHERE,
+    length,
+    lent,
+    lent_work,
+    log_size,
+    rate,
+    tidy,
+    workspace,
+)
 from orbitlens.flows._fast.compiling import compiled
 from orbitlens.flows._fast.rows import FAST, U
+from orbitlens.flows._fast.vectors import borrowed
 from orbitlens.flows.steps import BIT_LONGER, DOP853, GROW, SAFETY, SHRINK, Stop
 
 N_STAGES = len(DOP853.b)
@@ -33,12 +43,22 @@ def move(y, stages, weights, n_used, h, out):
         end = U(min(begin + PIECE, y.size))
         for i in range(U(begin), end):
             out[i] = y[i]
+        waiting, w0 = -1, 0.0  # stages are added two at a time: `out` is read half as often
         for s in range(n_used):
             w = h * weights[s]
-            if w != 0.0:
-                row = stages[s]
-                for i in range(U(begin), end):
-                    out[i] += w * row[i]
+            if w == 0.0:
+                continue
+            if waiting < 0:
+                waiting, w0 = s, w
+                continue
+            first, second = stages[waiting], stages[s]
+            for i in range(U(begin), end):
+                out[i] += w0 * first[i] + w * second[i]
+            waiting = -1
+        if waiting >= 0:
+            row = stages[waiting]
+            for i in range(U(begin), end):
+                out[i] += w0 * row[i]
 
 
 @no_type_check
@@ -108,6 +128,8 @@ def _first_step(system, y, f, scaled, n, rtol, atol, until, scratch, work):
 @compiled()
 def _try(system, y, stages, h, scaled, n, new, scratch, work):
     """Fill the stages of a step of length h, and write where it ends into `new`."""
+    y, new, scratch = borrowed(y), borrowed(new), borrowed(scratch)
+    stages, work = borrowed(stages), lent_work(work)
     for m in range(1, N_STAGES):
         move(y, stages, _A[m], m, h, scratch)
         rate(system, scratch, scaled, n, stages[m], work)
@@ -176,6 +198,7 @@ def follow(system, start, t, times, scaled, n, rtol, max_steps, low, high, most_
     what was kept of steps). Of each step its start and its length are kept if `most_kept` is not
     negative, and its stages, of the first so many.
     """
+    system = lent(system)  # the caller's own outlives this call
     size = start.size
     y, new = start.copy(), np.empty(size)
     stages = np.empty((N_STAGES + 4, size))

@@ -12,7 +12,7 @@ from typing import no_type_check
 
 from orbitlens.flows._fast.compiling import compiled
 from orbitlens.flows._fast.exponentials import EXACT
-from orbitlens.flows._fast.powers import FULL, LANES, SHORT
+from orbitlens.flows._fast.powers import FULL, LANES, MIDDLE, SHORT
 from orbitlens.flows._fast.rows import LANES as ROW_LANES
 from orbitlens.flows._fast.rows import visible_range
 from orbitlens.flows._fast.vectors import (
@@ -21,6 +21,9 @@ from orbitlens.flows._fast.vectors import (
     capped,
     gather,
     hidden_as,
+    highest,
+    infinite_if_nan,
+    lanes,
     largest,
     minus,
     no_bundle,
@@ -37,8 +40,8 @@ LOG2E = math.log2(math.e)
 WIDEST_LANES = 4  # coordinates of a head; of more, sums do not fit into registers
 SMALL = 500.0  # scores (to base 2) whose powers need no common factor
 # Numba reads the number of coefficients off the type.
-SHORT_TERMS, FULL_TERMS = (0,) * len(SHORT), (0,) * len(FULL)
-N_SHORT = len(SHORT) + 2  # rows of a table
+SHORT_TERMS, MIDDLE_TERMS, FULL_TERMS = (0,) * len(SHORT), (0,) * len(MIDDLE), (0,) * len(FULL)
+N_SHORT, N_MIDDLE = len(SHORT) + 2, len(MIDDLE) + 2  # rows of a table
 
 
 def padded_width(d_head: int) -> int:
@@ -57,13 +60,14 @@ def columns_for(n_tokens, width):
 @compiled(fastmath=EXACT)
 def longest_column(x, n):
     """Return the largest length of a column; infinity if it is not a number."""
-    longest = 0.0
-    for j in range(n):
-        square = 0.0
+    longest = spread(0.0)
+    for j in range(0, n, LANES):
+        square = spread(0.0)
         for c in range(x.shape[0]):
-            square += x[c, j] * x[c, j]
-        longest = max(longest, square) if square < math.inf else math.inf
-    return math.sqrt(longest)
+            numbers = lanes(x, c, j)
+            square = plus(square, times(numbers, numbers))
+        longest = largest(longest, infinite_if_nan(square))
+    return math.sqrt(highest(longest))
 
 
 @no_type_check
@@ -128,10 +132,14 @@ def _blocks(q, k, v, factor, slope, sees, n, small, tables, begin, end, coordina
         if not small:
             top = tops_of(queries, k, i, low, high, view, slope)
         edges = (low, all_from, all_below, high)
-        state = _add_edges(queries, k, v, edges, top, tables[0], i, view, slope, coordinates)
+        state = no_bundle(coordinates), spread(0.0)
+        if all_from > low or high > all_below:
+            state = _add_edges(queries, k, v, edges, top, tables[0], i, view, slope, coordinates)
         seen_by_all = (state, queries, k, v, all_from, all_below, top, tables[1])
         if tables[1].shape[0] == N_SHORT:
             mixed, total = _add_plain(*seen_by_all, SHORT_TERMS)
+        elif tables[1].shape[0] == N_MIDDLE:
+            mixed, total = _add_plain(*seen_by_all, MIDDLE_TERMS)
         else:
             mixed, total = _add_plain(*seen_by_all, FULL_TERMS)
         if unnormalised:
