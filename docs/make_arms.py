@@ -10,10 +10,11 @@
     python docs/make_arms.py --draw                      # the picture of docs/studies-arms.md
     python docs/make_arms.py --collect                   # what the study of the paper judges
 
-Plans are experiments/arms-*.toml; those on MNIST want --images, that on bytes --bytes. One run at a time, all arms
-of a seed before the next seed; a run that is stored is not repeated, and one that was interrupted
-goes on from its last state, which lies in --folder. A run is a few kB: held-out loss, cosines of
-directions, effective ranks and signs of the forward maps, every tenth of its steps.
+Plans are experiments/arms-*.toml; those on MNIST want --images, that on bytes --bytes. One run at
+a time, all arms of a seed before the next seed; a run that is stored is not repeated, and one that
+was interrupted goes on from its last state, which lies in --folder. A run is a few
+kB: held-out loss, cosines of directions, effective ranks and signs of the forward maps, every tenth
+of its steps.
 """
 
 import argparse

@@ -20,7 +20,7 @@ from pathlib import Path
 from orbitlens.draw.figure import Figure
 from orbitlens.draw.figure_png import png_of
 from orbitlens.errors import InputError
-from orbitlens_papers.claim import Finding, Protocol, Verdict
+from orbitlens_papers.claim import Finding, Kind, Protocol, Verdict
 from orbitlens_papers.registry import STUDIES
 from orbitlens_papers.result import StudyResult, merged, result_from_json
 from orbitlens_papers.study import Study
@@ -86,10 +86,10 @@ def _new(study: Study, folder: Path) -> object:
     if not part.is_file():
         return None
     earlier, later = (
-        in_todays_words(result_from_json(json.loads(file.read_text(encoding="utf-8"))))
+        result_from_json(json.loads(file.read_text(encoding="utf-8")))
         for file in (RESULTS / f"{study.name}.json", part)
     )
-    both = merged(earlier, later, [claim.key for claim in study.claims])
+    both = in_todays_words(merged(earlier, later, [claim.key for claim in study.claims]))
     return json.loads(json.dumps(both.to_json()))  # as it is read from a file
 
 
@@ -132,7 +132,8 @@ def page(result: StudyResult) -> str:
         ),
         "",
         f'!!! note "Where the numbers come from"\n    Scale {result.scale}, '
-        f"{result.seeds} seeds from {result.base_seed} on, {proof.date}; "
+        f"{result.seeds} seeds from {result.base_seed} on where a row does not say otherwise, "
+        f"{proof.date}; "
         f"{result.seconds / 60:.1f} minutes of measuring, training runs that were there "
         f"before not counted; {proof.hardware}; {versions}. {_earlier(result)}"
         f"Models beside the package's own: {', '.join(result.models) or 'none'}. "
@@ -147,7 +148,8 @@ def page(result: StudyResult) -> str:
         *(_row(finding) for finding in result.findings),
         "",
         "*Ours* are claims of our own theory or reading, counted apart from the paper's; *side* "
-        "claims ask about boundaries and stronger readings and count for nothing. Brackets are "
+        "claims count for nothing: boundaries, stronger readings, controls of other claims, and "
+        "statements of the paper that its verdict was not to rest on. Brackets are "
         "95 % intervals. A control is a variation under which the same measurement must fail; a "
         "positive control one that it must find. [What a verdict means](studies-how.md).",
         "",
@@ -207,15 +209,15 @@ def _verdicts(result: StudyResult) -> list[str]:
     lines = []
     for kind, verdict in result.verdicts.items():
         findings = result.ranked("core", kind)
-        given = _given(result, findings)
+        given = _given(result, kind, findings)
         words = f"**{kind.value.capitalize()}: {verdict.value}{'' if given else '.'}**"
         lines += [f"{words}{given and given + '.'} {_counts(findings)}", ""]
     return [*lines, f"Claims of our own: {_counts(result.ranked('ours'))}", ""]
 
 
-def _given(result: StudyResult, findings: Sequence[Finding]) -> str:
+def _given(result: StudyResult, kind: Kind, findings: Sequence[Finding]) -> str:
     """Return what a verdict takes as given, where there is one."""
-    given = STUDIES[result.study].given
+    given = STUDIES[result.study].given.get(kind)
     return f", given {given}" if given and findings else ""
 
 
@@ -266,7 +268,7 @@ def table(results: list[StudyResult], folder: str) -> str:
         cells.append(STUDIES[result.study].read)
         for kind, verdict in result.verdicts.items():
             findings = result.ranked("core", kind)
-            words = f"**{verdict.value}**{_given(result, findings)}"
+            words = f"**{verdict.value}**{_given(result, kind, findings)}"
             cells += [_verdict_cell(findings, words), _protocol_cell(findings)]
         cells.append(_short_counts(result.ranked("ours")))
         lines.append(line(cells))
@@ -294,7 +296,8 @@ def _protocol_cell(findings: Sequence[Finding]) -> str:
     """Return the protocols of claims, and the smallest and largest n behind their numbers."""
     if not findings:
         return "–"
-    used = {finding.claim.protocol for finding in findings}
+    tested = [finding for finding in findings if finding.outcome.result is not None]
+    used = {finding.claim.protocol for finding in tested or findings}
     names = ", ".join(protocol.value for protocol in Protocol if protocol in used)
     sizes = [f.outcome.result.n for f in findings if f.outcome.result is not None]
     if not sizes:

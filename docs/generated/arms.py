@@ -20,6 +20,7 @@ from orbitlens.lab.summary import Interval, interval
 STORED = Path(__file__).parents[1] / "experiments"
 PLANS = Path(__file__).parents[2] / "experiments"
 FEWEST = 3  # seeds that a word about an ordering needs
+ENOUGH = 4  # seeds that an interval about an arm needs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,9 @@ class Ordering:
     least: float = 0.01  # nats; a hundredth would not matter to anybody
 
 
+COLLAPSED = 0.999  # C above which tokens are in one direction
+DATA = {"arms-mnist": "MNIST", "arms-bytes": "bytes of a text"}  # where a task's name says less
+NOT_COMPARABLE = "not comparable: an arm did not learn"
 PAPER = "arXiv 2512.03058, experiments"
 ORDERINGS = (
     Ordering(key="R1", worse="released-negative", better="released-positive", source=PAPER),
@@ -83,7 +87,8 @@ def progress() -> str:
         done = sum(len(seeds) for seeds in runs().get(file.stem, {}).values())
         wanted = plan["seeds"] * len(plan["variants"])
         base = plan["base"]
-        what = f"{base['task']}, {base['position']}, {base['layers']} {base['norm']}-norm layers"
+        task = DATA.get(file.stem, base["task"])
+        what = f"{task}, {base['position']}, {base['layers']} {base['norm']}-norm layers"
         rows.append((f"`{file.stem}`", what, str(wanted), str(done)))
     return table(("plan", "setting", "runs planned", "stored"), rows)
 
@@ -104,9 +109,9 @@ def _arm_cells(own: Sequence[dict[str, Any]]) -> tuple[str, ...]:
     measured = [run["measured"] for run in own]
     signs = [[look["watched"]["signs"] for look in m["history"]] for m in measured]
     cells = [
-        written(interval([run["loss"] for run in own])),
-        written(interval([m["directions"][-1] for m in measured])),
-        written(interval([m["rank"][-1] for m in measured]), digits=1),
+        spread([run["loss"] for run in own]),
+        spread([m["directions"][-1] for m in measured]),
+        spread([m["rank"][-1] for m in measured], digits=1),
     ]
     for name, digits in (("positive", 2), ("value_norm", 1)):
         ends = [
@@ -115,6 +120,14 @@ def _arm_cells(own: Sequence[dict[str, Any]]) -> tuple[str, ...]:
         ]
         cells.append(" to ".join(f"{fmean(end):.{digits}f}" for end in ends if end) or "–")
     return (*cells, f"{own[0]['parameters']:,}")
+
+
+def spread(values: Sequence[float], digits: int = 3) -> str:
+    """Return a mean with its interval; of few seeds, whose interval says little, with its range."""
+    if len(values) >= ENOUGH:
+        return written(interval(values), digits)
+    low, high = (f"{end(values):.{digits}f}" for end in (min, max))
+    return low if low == high else f"{fmean(values):.{digits}f} ({low} to {high})"
 
 
 def written(value: Interval, digits: int = 3) -> str:
@@ -130,9 +143,17 @@ def orderings() -> str:
         for each in ORDERINGS:
             gaps = _gaps(arms, each)
             if gaps:
-                rows.append((plan, *_ordering_cells(each, interval(gaps))))
+                cells = _ordering_cells(each, interval(gaps))
+                if _has_collapsed(arms[each.worse]) or _has_collapsed(arms[each.better]):
+                    cells = (*cells[:-1], NOT_COMPARABLE)
+                rows.append((plan, *cells))
     header = ("plan", "", "loss of", "less that of", "source", "wanted", "nats", "seeds", "so far")
     return table(header, rows)
+
+
+def _has_collapsed(seeds: dict[int, dict[str, Any]]) -> bool:
+    """Say whether an arm ends with its tokens in one direction: then it has learnt nothing."""
+    return fmean(run["measured"]["directions"][-1] for run in seeds.values()) >= COLLAPSED
 
 
 def _ordering_cells(each: Ordering, gap: Interval) -> tuple[str, ...]:
@@ -168,7 +189,6 @@ class Setting:
 
 
 HELD = ("definite", "released", "theorem")  # arms that hold the signs of their maps
-COLLAPSED = 0.999  # C above which tokens are in one direction
 LEAST_APART = 1e-6  # of 1 - C: cosines are stored with six digits, and collapsed arms have 1
 
 NAMES = {
@@ -311,7 +331,7 @@ def correlations() -> str:
 
 def correlations_by_group() -> str:
     """Return the same for C, in each group by itself; seeds of one plan are pooled."""
-    groups = by_plan(within("cosine"))
+    groups = by_plan(within("cosine", kept=INNER))
     rows = [_correlation_row(NAMES["cosine"], group, pairs)[1:] for group, pairs in groups]
     return table(("group", "n", "seeds or sweeps", "r of C with held-out loss"), rows)
 

@@ -11,6 +11,7 @@ measurement cannot tell, and the claim is undecided whatever its number. Where a
 there is no effect, a positive control, known to have one, must be found by the same measurement.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -40,11 +41,12 @@ class PaperVerdict(StrEnum):
     CHECKED = "construction checked"  # a construction of ours does it; the theorem was not tested
     PARTLY = "partly reproduced"
     PARTLY_CHECKED = "construction partly checked"
+    PARTLY_SEEN = "seen in part at this scale"
     NOT_REPRODUCED = "not reproduced"
     NOT_SEEN = "not seen at this scale"
     UNDECIDED = "undecided"
     RECONSTRUCTION = "reconstruction: no verdict"
-    NONE = "none tested"
+    NONE = "no core claims"
 
 
 class Protocol(StrEnum):
@@ -119,8 +121,8 @@ class Claim:
 
     def shown(self, estimate: Estimate) -> Estimate:
         """Return a number whose interval stays within what the number can be."""
-        if self.bounds is None:
-            return estimate
+        if self.bounds is None or math.isinf(estimate.low) or math.isinf(estimate.high):
+            return estimate  # of one run: there is no interval to cut
         low, high = self.bounds
         return replace(estimate, low=max(low, estimate.low), high=min(high, estimate.high))
 
@@ -226,7 +228,8 @@ def paper_verdict(findings: Iterable[Finding], kind: Kind) -> PaperVerdict:
     """Return the verdict on a paper's theory or experiments, from the claims that it states.
 
     All hold: reproduced; construction checked where what was not tested as stated is a construction
-    of ours; else seen at this scale. Some hold: partly. None holds: not reproduced if one fails as
+    of ours; else seen at this scale. Some hold: partly reproduced if one of these was tested as
+    stated or by a construction, else seen in part. None holds: not reproduced if one fails as
     stated, else not seen or undecided. A reconstruction counts for nothing.
     """
     core = [f for f in findings if f.claim.rank == "core" and f.claim.kind is kind]
@@ -238,13 +241,21 @@ def paper_verdict(findings: Iterable[Finding], kind: Kind) -> PaperVerdict:
         return PaperVerdict.RECONSTRUCTION if core else PaperVerdict.NONE
     if all(verdict is Verdict.HOLDS for verdict in verdicts):
         return _all_hold({f.claim.protocol for f in own})
-    built = all(f.claim.protocol is Protocol.CONSTRUCTION for f in own)
+    held = {f.claim.protocol for f in own if f.verdict is Verdict.HOLDS}
     order = (
-        (Verdict.HOLDS, PaperVerdict.PARTLY_CHECKED if built else PaperVerdict.PARTLY),
+        (Verdict.HOLDS, _some_hold(held, {f.claim.protocol for f in own})),
         (Verdict.FAILS, PaperVerdict.NOT_REPRODUCED),
         (Verdict.NOT_SEEN, PaperVerdict.NOT_SEEN),
     )
     return next((paper for one, paper in order if one in verdicts), PaperVerdict.UNDECIDED)
+
+
+def _some_hold(held: set[Protocol], used: set[Protocol]) -> PaperVerdict:
+    """Return what a paper's claims amount to of which some hold, by how they were tested."""
+    if used == {Protocol.CONSTRUCTION}:
+        return PaperVerdict.PARTLY_CHECKED
+    exact = held & {Protocol.AS_STATED, Protocol.CONSTRUCTION}
+    return PaperVerdict.PARTLY if exact else PaperVerdict.PARTLY_SEEN
 
 
 def _all_hold(used: set[Protocol]) -> PaperVerdict:

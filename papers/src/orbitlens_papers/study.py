@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from orbitlens.errors import InputError, MissingPackageError
-from orbitlens_papers.claim import Claim, Outcome, Protocol
+from orbitlens_papers.claim import Claim, Kind, Outcome, Protocol
 
 if TYPE_CHECKING:
     from orbitlens.draw.figure import Figure
@@ -58,7 +58,8 @@ class Study:
     claims: tuple[Claim, ...]
     parts: Callable[[], Parts]
     at: str = ""  # the scale of what is not tested as stated, beside the paper's
-    given: str = ""  # what verdicts on the paper take as given: put in, and not found
+    # What a verdict on theory or experiments takes as given: put in, and not found.
+    given: Mapping[Kind, str] = field(default_factory=dict)
     on_models: frozenset[str] = frozenset()  # claims that also look at models the user gives
     on_text: frozenset[str] = frozenset()  # claims that need a text the user gives
     # Files looked for in the user's folder of data, each with what is used where it is missing.

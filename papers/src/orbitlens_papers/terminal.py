@@ -3,7 +3,8 @@
 Enters: studies and results. Leaves: renderables, at most 80 columns wide where that is the width.
 """
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -12,7 +13,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from orbitlens_papers.claim import Finding
+    from orbitlens_papers.claim import Finding, Kind
     from orbitlens_papers.estimate import Estimate
     from orbitlens_papers.result import StudyResult
     from orbitlens_papers.study import Study
@@ -28,6 +29,7 @@ STYLES = {
     "seen at this scale": "green",
     "construction checked": "green",
     "partly reproduced": "yellow",
+    "seen in part at this scale": "yellow",
     "construction partly checked": "yellow",
     "not reproduced": "red",
 }
@@ -87,12 +89,14 @@ def number(value: float) -> str:
 
 def interval(estimate: "Estimate") -> str:
     """Return a number with its interval, in brackets where there is one."""
-    if estimate.low == estimate.high:
+    if estimate.low == estimate.high or math.isinf(estimate.high - estimate.low):
         return number(estimate.value)
     return f"{number(estimate.value)} [{number(estimate.low)}, {number(estimate.high)}]"
 
 
-def result_view(result: "StudyResult", *, given: str = "") -> "Iterator[RenderableType]":
+def result_view(
+    result: "StudyResult", *, given: "Mapping[Kind, str]"
+) -> "Iterator[RenderableType]":
     """Yield the findings and the verdict, with what that takes as given."""
     from orbitlens_papers.claim import PaperVerdict
 
@@ -103,8 +107,8 @@ def result_view(result: "StudyResult", *, given: str = "") -> "Iterator[Renderab
     for kind, verdict in result.verdicts.items():
         line = Text(f"\nverdict on the paper's {kind.value}: ", style="bold")
         line.append(verdict.value, style=STYLES.get(verdict.value, ""))
-        if given and verdict is not PaperVerdict.NONE:
-            line.append(f", given {given}", style="not bold")
+        if kind in given and verdict is not PaperVerdict.NONE:
+            line.append(f", given {given[kind]}", style="not bold")
         yield line
     if result.ours:
         counted = ", ".join(f"{n} {verdict.value}" for verdict, n in result.ours.items())

@@ -189,7 +189,7 @@ CLAIMS: tuple[Claim, ...] = (
         key="7b",
         text="The SVM of one token per sample, that of a linear head, says less about it where "
         "attention stays on several.",
-        source=f"{PAPER}, abstract: a more general SVM equivalence",
+        source="ours: a comparison that 7a asks for; the abstract has none",
         protocol=Protocol.AS_STATED,
         kind=Kind.EXPERIMENT,
         measured="by how much the cosine of 7a exceeds the one with that solution for the most "

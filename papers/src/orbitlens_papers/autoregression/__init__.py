@@ -1,6 +1,7 @@
 """In-context autoregression (arXiv 2402.05787): how attention learns W from s_{t+1} = W s_t."""
 
 from orbitlens_papers.autoregression.claims import CLAIMS
+from orbitlens_papers.claim import Kind
 from orbitlens_papers.study import Study, parts_of
 
 STUDY = Study(
@@ -14,6 +15,7 @@ STUDY = Study(
     read="abstract, released code",
     at="Sequences of 12 tokens in 4 dimensions, 1,500 steps for claims 5; the paper goes to 50 "
     "tokens.",
+    given={Kind.THEORY: "theorems as summarised (text not read)"},
     claims=CLAIMS,
     parts=parts_of(__name__),
 )

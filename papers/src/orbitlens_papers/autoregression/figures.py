@@ -254,8 +254,9 @@ def order(result: StudyResult) -> Figure:
         title="The position encoding is the algorithm",
         caption="Left: loss of d heads on unitary W, with tokens in order, with one weight for all "
         "places, and with tokens in random order; one point per seed. Right: the loss of random "
-        "models, by formula and by Monte-Carlo. Place T − 1 counted twice, as in the released code "
-        "as we read it, is too much; the minimiser is the same.",
+        "models, by formula and by Monte-Carlo. The released code, as we read it, counts "
+        "place T − 1 twice; these models do not tell the two formulas apart, and the minimiser is "
+        "the same.",
         panels=(
             Panel(
                 layers=layers,

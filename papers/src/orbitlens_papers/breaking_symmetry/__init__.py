@@ -12,7 +12,8 @@ STUDY = Study(
     "large language models. The paper's later version reports no definitive evidence on residuals, "
     "and its own training set-up is not repeated in every detail.",
     read="abstract, hypotheses and set-up of its experiments",
-    at="Three layers of width 64 on three-digit addition (3), two digits and width 32 for 2,000 "
+    at="Three layers of width 64 with random weights (4a), and on three-digit addition (3); two "
+    "digits and width 32 for 2,000 "
     "steps (5a, 5b, 5d, 6a to 6e); the paper trains a larger decoder for longer. Models without "
     "residuals are compared after as many steps, not at the same accuracy: what 6a and 6e find is "
     "also that most of those have learnt less.",

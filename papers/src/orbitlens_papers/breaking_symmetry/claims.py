@@ -150,7 +150,7 @@ CLAIMS: tuple[Claim, ...] = (
         key="4a",
         text="Position can be read off the states of a causal model without encoding, at random "
         "weights, in the first two layers.",
-        source=f"{PAPER}, abstract, read with a linear probe",
+        source="ours: what a linear probe should read if the mask alone breaks symmetry",
         protocol=Protocol.PROXY,
         kind=Kind.EXPERIMENT,
         measured="held-out R² of a linear probe for the position, best of layers 1 and 2",
@@ -229,7 +229,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="6a",
         text="Residual connections contribute to that.",
-        source=f"{PAPER}, hypothesis of its abstract",
+        source=f"{PAPER}, hypothesis of the first version's abstract; the second reports no "
+        "definitive evidence of it",
         protocol=Protocol.PROXY,
         kind=Kind.EXPERIMENT,
         measured="the lead of 5a (last layer, 99 % of answers right) less that of models without "
@@ -242,7 +243,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="6b",
         text="Residual connections contribute to learning.",
-        source=f"{PAPER}, hypothesis of its abstract",
+        source="ours: a stronger reading of 6a; the abstract speaks of what slices stand for",
         protocol=Protocol.SCALED,
         kind=Kind.EXPERIMENT,
         measured="token accuracy on two-digit addition with all residuals less that with none, "

@@ -1,5 +1,6 @@
 """Induction heads (arXiv 2409.10559): copier, selector and classifier, one after another."""
 
+from orbitlens_papers.claim import Kind
 from orbitlens_papers.induction_heads.claims import CLAIMS
 from orbitlens_papers.study import Study, parts_of
 
@@ -10,7 +11,7 @@ STUDY = Study(
     question="Does training on n-gram Markov chains build an induction head (copy, select, "
     "classify) when its parts are trained one after another, in the order of the paper's proof? "
     "That order is part of the set-up; claims 4a and 7e ask whether it comes by itself.",
-    given="stages trained one after another, in the paper's order",
+    given=dict.fromkeys(Kind, "stages trained one after another, in the paper's order"),
     gap="The model of claims 1 to 6 is the paper's simplified one: weights of the first layer "
     "depend on the lag alone and start near it, and stages are trained one after another. Claims "
     "7 are about two layers of attention trained as a whole on exact copies at random lags: no "

@@ -14,7 +14,8 @@ MIXED = "contexts in random order, in training and in testing"
 def _selector(key: str, chain: str) -> Claim:
     return Claim(
         key=key,
-        text=f"Selector: the first stage picks the parents {chain} among all sets of heads.",
+        text=f"Selector: the first stage picks the parents {chain} among all sets of up to two "
+        "heads.",
         source=f"{PAPER}, abstract; stages trained one after another",
         protocol=Protocol.SCALED,
         kind=Kind.THEORY,
@@ -71,7 +72,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="3c",
         text="They are far from those of counting single tokens.",
-        source=f"{PAPER}, abstract",
+        source="ours: a boundary that 3a and 3b need",
         protocol=Protocol.SCALED,
         kind=Kind.THEORY,
         measured="held-out loss over that of the unigram estimator in the context, the larger of "
@@ -84,7 +85,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="3d",
         text="In the third stage the scale a of the second layer's attention grows throughout.",
-        source=f"{PAPER}, abstract",
+        source=f"{PAPER}, in summary; stages trained one after another",
         protocol=Protocol.SCALED,
         kind=Kind.THEORY,
         measured="factor by which a grew under plain gradient descent, 0 if it ever fell; the "

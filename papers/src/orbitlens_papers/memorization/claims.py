@@ -28,7 +28,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         key="2a",
-        text="They need about √N parameters: the log-log slope lies between 0.45 and 0.70.",
+        text="About √N parameters are enough: the log-log slope lies between 0.45 and 0.70.",
         source=f"{PAPER}, abstract: Õ(√N) suffices; the construction is ours",
         protocol=Protocol.CONSTRUCTION,
         kind=Kind.THEORY,
@@ -90,7 +90,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         key="3b",
-        text="With one label per token they need about √(nN): the slope over n lies between 0.40 "
+        text="With one label per token about √(nN) are enough: the slope over n lies between 0.40 "
         "and 0.75.",
         source=f"{PAPER}, abstract: Õ(√(nN)) suffices; the construction is ours",
         protocol=Protocol.CONSTRUCTION,

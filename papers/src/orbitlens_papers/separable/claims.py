@@ -99,7 +99,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         key="2a",
         text="Parameters of positions grow as the side of the input, not as its area.",
-        source=f"{PAPER}, abstract: parameters scale linearly with the input size",
+        source="ours: our reading of the abstract, where the trainable parameters scale linearly "
+        "with the input size",
         protocol=Protocol.AS_STATED,
         kind=Kind.THEORY,
         measured="distance from 1 of the exponent of the height, heights from 24 on, shape held",
