@@ -53,3 +53,44 @@ def test_other_refusals_of_numba_are_not_swallowed(monkeypatch):
     with pytest.raises(RuntimeError, match="something else"):
         compiled()(lambda x: x)
     assert numba.njit is refuse
+
+
+STALE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import caller
+print(caller.twice(3))
+"""
+
+
+def test_code_that_calls_what_has_changed_is_compiled_anew(tmp_path):
+    """Numba alone keeps the caller, with the old function in it: only its own file is looked at."""
+    header = "from orbitlens.flows._fast.compiling import compiled\n"
+    called = "@compiled()\ndef called(x):\n    return x {} x\n"
+    caller = "from called import called\n@compiled()\ndef twice(x):\n    return called(x)\n"
+    (tmp_path / "caller.py").write_text(header + caller)
+    environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
+    found = []
+    for sign in "+*":
+        (tmp_path / "called.py").write_text(header + called.format(sign))
+        done = subprocess.run(
+            [sys.executable, "-c", STALE, str(tmp_path)],
+            env=environment, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        found.append(int(done.stdout))
+    assert found == [6, 9]
+
+
+def test_current_code_is_not_dropped(tmp_path):
+    index = tmp_path / "kept" / "f.nbi"
+    index.parent.mkdir()
+    for source in ("a.py", "b.py"):
+        (tmp_path / source).write_text("")
+    index.write_text("")
+    os.utime(tmp_path / "b.py", (1, 1))
+    newest = (tmp_path / "a.py").stat().st_mtime
+    for moment, stays in ((newest + 1, True), (newest - 1, False)):
+        os.utime(index, (moment, moment))
+        compiling._looked_at.discard(index.parent)
+        compiling.drop_stale(tmp_path, index.parent)
+        assert index.exists() == stays

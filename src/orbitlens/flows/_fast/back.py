@@ -16,6 +16,7 @@ from orbitlens.flows._fast.attention import (
     Array,
     add_output,
     length,
+    lent,
     project,
     rate,
     see,
@@ -187,7 +188,7 @@ def rate_back(system, y, given, n, space, sums, out):
     d = system.w_q.shape[1]
     x, g, back = y.reshape(n, d), given.reshape(n, d), out.reshape(n, d)
     on_sphere = system.geometry & ON_SPHERE
-    see(system, x, 1.0, space.seen)
+    see(system, y, 1.0, space.seen)
     for i in range(n):
         along = 0.0
         if on_sphere:
@@ -235,6 +236,7 @@ def go_back(system, starts, lengths, kept, n, gradient, sums):
 
     `kept` holds the stages of the first steps, as many as memory was meant for.
     """
+    system = lent(system)  # the caller's own outlives this call
     size = gradient.size
     stages, point, new = np.empty((N_STAGES, size)), np.empty(size), np.empty(size)
     handed, given = np.zeros((N_STAGES, size)), np.empty(size)

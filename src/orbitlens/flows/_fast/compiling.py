@@ -4,19 +4,32 @@ Enters: a function and numba's options. Leaves: its compiled form. Numba keeps m
 the source, in `NUMBA_CACHE_DIR` or under the home directory, and refuses to compile where none of
 them can be written: in containers, and for users without a home. Code is then compiled anew by each
 process, which changes nothing but the time that its first use takes.
+
+Numba takes kept code for current as long as the function's own file is unchanged, whatever became
+of those that it calls: after an update by git, new tables would meet old loops. So what was kept
+before a folder's sources last changed is dropped, once a process.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numba
 
 NO_PLACE = "cannot cache function"  # how numba's refusal begins
+_looked_at: set[Path] = set()
 
 
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:  # noqa: ANN401 - numba's own
     """Return numba's decorator with these options, and a cache where one can be had."""
-    return lambda function: _with_cache(lambda **more: numba.njit(**options, **more)(function))
+
+    def decorate(function: Callable[..., Any]) -> Any:  # noqa: ANN401
+        made = _with_cache(lambda **more: numba.njit(**options, **more)(function))
+        if (kept := made.stats.cache_path) is not None:
+            drop_stale(Path(function.__code__.co_filename).parent, Path(kept))
+        return made
+
+    return decorate
 
 
 def compiled_c(signature: Any, **options: Any) -> Callable[[Callable[..., Any]], Any]:  # noqa: ANN401
@@ -24,6 +37,17 @@ def compiled_c(signature: Any, **options: Any) -> Callable[[Callable[..., Any]],
     return lambda function: _with_cache(
         lambda **more: numba.cfunc(signature, **options, **more)(function)
     )
+
+
+def drop_stale(sources: Path, kept: Path) -> None:
+    """Remove indices of machine code that are older than the newest source of a folder."""
+    if kept in _looked_at:
+        return
+    _looked_at.add(kept)
+    newest = max(file.stat().st_mtime for file in sources.glob("*.py"))
+    for index in kept.glob("*.nbi"):
+        if index.stat().st_mtime < newest:
+            index.unlink(missing_ok=True)  # another process may have been quicker
 
 
 def _with_cache(make: Callable[..., Any]) -> Any:  # noqa: ANN401
