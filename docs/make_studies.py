@@ -211,7 +211,8 @@ def _verdicts(result: StudyResult) -> list[str]:
         findings = result.ranked("core", kind)
         given = _given(result, kind, findings)
         words = f"**{kind.value.capitalize()}: {verdict.value}{'' if given else '.'}**"
-        lines += [f"{words}{given and given + '.'} {_counts(findings)}", ""]
+        counts = f" {_counts(findings)}" if findings else ""
+        lines += [f"{words}{given and given + '.'}{counts}", ""]
     return [*lines, f"Claims of our own: {_counts(result.ranked('ours'))}", ""]
 
 

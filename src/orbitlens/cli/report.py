@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from orbitlens.running.model import Model
 
 OPERATIONS = 5e10  # a second: what a core does of products like these, all else included
-LONG_RUN = 60.0  # seconds of processor time that are said beforehand
+LONG_RUN = 20.0  # seconds of processor time that are said beforehand
 PASSES, LENGTH = 4, 32  # of an audit: its four cells, and tokens of an input
 
 
@@ -224,9 +224,10 @@ def _say_cost(models: "Sequence[Model]", options: "ReportOptions") -> None:
     work = sum(2 * model.n_parameters * n for model, n in zip(models, tokens, strict=True))
     if work > LONG_RUN * OPERATIONS:
         minutes = max(1, round(work / OPERATIONS / 60))
+        shorter = "" if _fast(options) == options else "; --fast leaves out controls and flows"
         stderr().print(
-            f"{sum(tokens):,} tokens are run: some {minutes} min of processor time or more; "
-            "--fast leaves out controls and flows",
+            f"{sum(tokens):,} tokens are run: some {minutes} min of processor time or more"
+            + shorter,
             highlight=False,
         )
 

@@ -21,6 +21,7 @@ from orbitlens.running.threads import SMALL_MODEL
 
 CPU_INFO = Path("/proc/cpuinfo")
 MAKER = "AuthenticAMD"
+LINEAR_MAPS = frozenset({torch.nn.functional.linear, torch.addmm})
 CALL = "_linear_pointwise"  # not public; a torch without it goes on with its own products
 
 
@@ -54,11 +55,13 @@ class _OneDnnProducts(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 - what the function returns
+        if func not in LINEAR_MAPS:  # most calls: this is all that they cost
+            return func(*args, **(kwargs or {}))
         operands = None if kwargs or _is_differentiated() else _operands(func, args)
-        if operands is not None:
-            multiply = getattr(torch.ops.mkldnn, CALL)
-            return multiply(*operands, "none", [], "")  # no function behind the product
-        return func(*args, **(kwargs or {}))
+        if operands is None:
+            return func(*args, **(kwargs or {}))
+        multiply = getattr(torch.ops.mkldnn, CALL)
+        return multiply(*operands, "none", [], "")  # no function behind the product
 
 
 def _operands(
