@@ -86,5 +86,11 @@ def test_what_a_long_report_takes_is_said_beforehand(capsys):
     assert "--fast" in said
 
 
-def test_a_fast_report_of_135_million_parameters_is_not_long(capsys):
-    assert said_beforehand(capsys, 135_000_000, command._fast(ReportOptions())) == ""
+def test_a_fast_report_of_135_million_parameters_takes_a_minute_and_no_quicker_one_is_offered(
+    capsys,
+):
+    fast = command._fast(ReportOptions())
+    said = said_beforehand(capsys, 135_000_000, fast)
+    assert "4,608 tokens are run: some 1 min of processor time or more" in said
+    assert "--fast" not in said
+    assert said_beforehand(capsys, 22_000_000, fast) == ""

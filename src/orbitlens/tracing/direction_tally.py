@@ -67,11 +67,12 @@ class DirectionTally:
 
         A norm on the output divides every token by one number: heads are divided with it.
         """
-        heads = head_contributions(self.layer, states.mixed.double())
-        whole = states.attention.double()
+        parts = head_contributions(self.layer, states.mixed.double(), n_more=1)
+        heads = parts[:-1]
         if self.layer.output_gain is not None:
-            heads = heads * _output_scale(states)[None]
-        return torch.cat([heads, (whole - heads.sum(dim=0))[None]])
+            heads *= _output_scale(states)[None]
+        parts[-1] = states.attention.double() - heads.sum(dim=0)
+        return parts
 
     def merged(self, other: "DirectionTally") -> "DirectionTally":
         """Return the sums of both."""

@@ -27,6 +27,7 @@ from orbitlens.theory.ranks import entropy_rank
 from orbitlens.tracing.streams import Contexts, Kept
 
 Parts = Float[Tensor, "part batch tokens width"]
+Inner = Float[Tensor, "part batch tokens"]  # inner products of parts with something
 # Where a step is far longer than its token, the token turns at the very beginning of the path.
 ENDS = (0.0, 1 / 256, 1 / 32, 1 / 4, 1.0)
 PER_PANEL = 16  # Gauss points between two ends
@@ -179,14 +180,18 @@ class PathSums:
         start, pieces = x.double(), parts.double()
         step = pieces.sum(dim=0)
         lengths = torch.linalg.vector_norm(start, dim=-1).clamp(min=1e-300)
-        self.sizes += (torch.linalg.vector_norm(pieces, dim=-1) / lengths).sum(dim=(1, 2))
+        # What goes over all parts takes most of the time, and is worked out once.
+        on_start, on_itself = _inner(pieces, start), _inner(pieces, pieces)
+        self.sizes += (on_itself.sqrt() / lengths).sum(dim=(1, 2))
         self.n_tokens += lengths.numel()
         self.before.add(start)
         self.after.add(start + step)
-        for alone, sums in zip(_each_alone(start, pieces), self.alone, strict=True):
+        for alone, sums in zip(
+            _each_alone(start, pieces, on_start, on_itself), self.alone, strict=True
+        ):
             sums.cosines += alone
             sums.n_pairs += lengths.numel() * (start.shape[1] - 1)
-        at_nodes, slopes = _along_path(start, step, pieces)
+        at_nodes, slopes = _along_path(start, step, pieces, on_start)
         self._cosines += at_nodes
         self._slopes += slopes
 
@@ -230,9 +235,9 @@ def _pair_products(y: Float[Tensor, "batch tokens width"]) -> float:
     return (y.sum(dim=1).square().sum() - y.square().sum()).item()
 
 
-def _each_alone(x: Contexts, parts: Parts) -> list[float]:
+def _each_alone(x: Contexts, parts: Parts, on_x: Inner, on_itself: Inner) -> list[float]:
     """Return the sum of cosines over pairs of x + part, for each part; nothing so large is kept."""
-    squares = _inner(x, x) + 2 * _inner(parts, x) + _inner(parts, parts)
+    squares = _inner(x, x) + 2 * on_x + on_itself
     inverse = torch.where(squares > 0, squares.clamp(min=1e-300).rsqrt(), 0.0)
     # One product a context serves all parts; x is not copied for each of them.
     mean = (inverse.transpose(0, 1) @ x).transpose(0, 1)
@@ -241,7 +246,7 @@ def _each_alone(x: Contexts, parts: Parts) -> list[float]:
 
 
 def _along_path(
-    x: Contexts, step: Contexts, parts: Parts
+    x: Contexts, step: Contexts, parts: Parts, on_x: Inner
 ) -> tuple[Float[Tensor, " node"], Float[Tensor, "node part"]]:
     """Return the sum of cosines at every node of x + s step, and its slope by each part.
 
@@ -259,7 +264,7 @@ def _along_path(
     along = inverse * (mean @ x.mT + s * (mean @ step.mT))  # m . y_i
     pulled = (inverse @ parts).mul_(mean).sum(dim=(1, 3))  # part x node: sum_i m . part_i / l_i
     weight = along * inverse.square()
-    turned = torch.einsum("bnt,pbt->np", weight, _inner(parts, x))
+    turned = torch.einsum("bnt,pbt->np", weight, on_x)
     turned += torch.einsum("bnt,pbt->np", s * weight, _inner(parts, step))
     units = (squares > 0).sum(dim=(0, 2))
     return mean.square().sum(dim=(0, 2)) - units, 2 * (pulled.T - turned)

@@ -21,12 +21,18 @@ def seen_tokens(
 
 
 def head_contributions(
-    layer: AttentionLayer, mixed: Float[Tensor, "batch tokens heads_width"]
+    layer: AttentionLayer, mixed: Float[Tensor, "batch tokens heads_width"], *, n_more: int = 0
 ) -> Float[Tensor, "head batch tokens d_model"]:
-    """Return each head's part of the output map's result; with the bias they sum to all of it."""
-    blocks = mixed.unflatten(-1, (layer.n_heads, layer.stack.d_head))
+    """Return each head's part of the output map's result; with the bias they sum to all of it.
+
+    Behind them is room for `n_more` parts of the caller's: all are too large to be copied.
+    """
+    n, width = layer.n_heads, layer.stack.d_head
+    blocks = mixed.unflatten(-1, (n, width)).permute(2, 0, 1, 3)
     w_o = output_blocks(layer).to(mixed)
-    return torch.einsum("bthr,hrd->hbtd", blocks, w_o)
+    parts = mixed.new_empty(n + n_more, *mixed.shape[:-1], w_o.shape[-1])
+    torch.bmm(blocks.flatten(1, 2), w_o, out=parts[:n].flatten(1, 2))
+    return parts
 
 
 def output_blocks(layer: AttentionLayer) -> Float[Tensor, "head d_head d_model"]:
