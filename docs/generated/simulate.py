@@ -5,12 +5,13 @@ from pathlib import Path
 
 from generated.tables import table
 
+from orbitlens.flows._fast.lanes import WIDEST_LANES
+
 STORED = Path(__file__).parents[1] / "simulate-speed.json"
 PROBLEMS = json.loads(STORED.read_text(encoding="utf-8"))["problems"]
 LAYERS = STORED.with_name("simulate-layers.json")
 CLOCK = "2026-11-16, by the clock"
 WIDE = 16  # heads wider than this are mixed between two matrix products
-IN_LANES = 4  # width up to which heads are mixed without products of matrices
 
 
 def speed() -> str:
@@ -44,7 +45,7 @@ def _least(row: dict, goal: dict) -> tuple[str, str, str]:
     shares = [
         f"{1e3 * found[k]:.1f} ms ({found[k] / ours:.0%})" for k in ("exponentials", "products")
     ]
-    if row["problem"]["d_head"] > IN_LANES and _tiles_beat_torch():
+    if row["problem"]["d_head"] > WIDEST_LANES and _tiles_beat_torch():
         return shares[0], shares[1], "–"
     return shares[0], shares[1], f"{goal['ratio'] / found['share']:.1f}"
 
