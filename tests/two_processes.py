@@ -6,6 +6,7 @@ Writes what it found to FOLDER/seen{RANK}.json.
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -88,3 +89,4 @@ def main(folder, rank):
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]), int(sys.argv[2]))
+    os._exit(0)  # gloo may want Python while Python ends, and abort: pytorch#190489

@@ -6,6 +6,7 @@ Each prints nothing; process 0 writes what it saw to FOLDER/seen.json.
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -76,3 +77,4 @@ def main(rank, folder):
 
 if __name__ == "__main__":
     main(int(sys.argv[2]), Path(sys.argv[1]))
+    os._exit(0)  # gloo may want Python while Python ends, and abort: pytorch#190489
