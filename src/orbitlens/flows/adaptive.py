@@ -53,7 +53,9 @@ class AdaptiveRun:
         self.chart, self.method, self.limits, self.exact = chart, method, limits, exact
         self.n_evaluations = self.n_steps = 0
         self.lengths: list[float] = []  # of the steps taken
-        self.starts: list[Vector] | None = None  # of the steps taken, for who wants them: a list
+        self.on_step: Callable[[Vector, float], None] | None = (
+            None  # told each step's start, length
+        )
         self.rounding = 0.0  # of a rate: root of the mean square, in units of what is allowed
 
     def rate(self, y: Vector) -> Vector:
@@ -84,8 +86,8 @@ class AdaptiveRun:
                 break
             new, length, h, failed = taken
             self.lengths.append(length)
-            if self.starts is not None:
-                self.starts.append(y)
+            if self.on_step is not None:
+                self.on_step(y, length)
             after = until if length == until - t else t + length
             saved += self._between(y, new, t, after, stages, moments[len(saved) :])
             y, t = self.chart.tidy(new), after

@@ -7,7 +7,7 @@ d x d map and nothing of size tokens x tokens is formed.
 
 import math
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from jaxtyping import Float
@@ -47,15 +47,15 @@ class AttentionField:
         self.n_tokens = n_tokens
         self._dtype = dtype
         h, d, r = system.w_q.shape
-        self._in = torch.cat(
+        self.w_in = torch.cat(
             [w.permute(1, 0, 2).reshape(d, h * r) for w in (system.w_q, system.w_k, system.w_v)],
             dim=1,
         ).to(dtype)
-        self._out = system.w_o.reshape(h * r, d).to(dtype)
-        self._turn: Turning | None = None
+        self.w_out = system.w_o.reshape(h * r, d).to(dtype)
+        self.turn: Turning | None = None
         if system.rotary is not None:
             rotation = resolve_rotary(system.rotary, n_tokens)
-            self._turn = Turning.of(rotation, n_tokens, r).to(self._in)
+            self.turn = Turning.of(rotation, n_tokens, r).to(self.w_in)
         fast = fast_path(system, n_tokens).mix if compiled else None
         self._mix = fast or Mixing.of(system, n_tokens)
         by_rows = fast is not None and fast.takes_rows(r, dtype)
@@ -70,44 +70,59 @@ class AttentionField:
 
         Without biases A(e^s u) / e^s is attention of u at scores e^(2s) times larger.
         """
-        with nullcontext() if self._n_threads is None else torch_threads(self._n_threads):
+        with self.threads():
             return self._evaluate(x, log_scale)
 
+    def threads(self) -> AbstractContextManager[None]:
+        """Leave the cores to compiled code, where that is what takes time."""
+        return nullcontext() if self._n_threads is None else torch_threads(self._n_threads)
+
     def _evaluate(self, x: Tokens, log_scale: float) -> Tokens:
-        system, shrink = self.system, math.exp(min(-log_scale, 700.0))
+        shrink = math.exp(min(-log_scale, 700.0))
+        growth = math.exp(min(2 * log_scale, 640.0))
+        scale = min(self.system.beta * growth, LARGEST_LOGIT[self._dtype])
+        seen = self.seen(x, shrink)
+        return self.output(self._mixed(seen.to(self._dtype), shrink, scale), shrink).to(x.dtype)
+
+    def seen(self, x: Tokens, shrink: float = 1.0) -> Tokens:
+        """Return what attention sees of the tokens; `shrink` is what a scaled chart needs."""
         if self._positions is not None:
             x = x + self._positions * shrink
-        if system.geometry.normalises_input:  # re-injected positions included, as in a network
+        if self.system.geometry.normalises_input:  # re-injected positions included, as in a network
             x = x / lengths(x)
-        growth = math.exp(min(2 * log_scale, 640.0))
-        scale = min(system.beta * growth, LARGEST_LOGIT[self._dtype])
-        out = (self._mixed(x.to(self._dtype), shrink, scale) @ self._out).to(x.dtype)
-        if system.drift is not None:
-            out = out + system.drift * shrink
-        return out
+        return x
+
+    def rows(self, seen: Tokens, shrink: float = 1.0) -> Float[Tensor, "tokens qkv"]:
+        """Return queries of all heads, then keys, then values, side by side and not yet turned."""
+        rows = seen @ self.w_in
+        for m, bias in enumerate((self.system.b_q, self.system.b_k)):
+            if bias is not None:
+                flat = bias.reshape(-1).to(rows)
+                rows[:, m * len(flat) : (m + 1) * len(flat)] += flat * shrink
+        return rows
+
+    def output(self, means: Float[Tensor, "tokens mixed"], shrink: float = 1.0) -> Tokens:
+        """Return what attention adds to the tokens, from the means of all heads' values."""
+        out = means @ self.w_out
+        return out if self.system.drift is None else out + self.system.drift * shrink
 
     def _mixed(self, x: Tokens, shrink: float, scale: float) -> Float[Tensor, "tokens mixed"]:
         """Return the means of all heads' values, side by side."""
         if self._by_rows is None:
             q, k, v = self._projected(x, shrink)
             return self._mix(q, k, v, scale).transpose(0, 1).reshape(self.n_tokens, -1)
-        rows = x @ self._in
-        for m, bias in enumerate((self.system.b_q, self.system.b_k)):
-            if bias is not None:
-                flat = bias.reshape(-1).to(rows)
-                rows[:, m * len(flat) : (m + 1) * len(flat)] += flat * shrink
-        return self._by_rows(rows, scale, self._turn)
+        return self._by_rows(self.rows(x, shrink), scale, self.turn)
 
     def _projected(self, x: Tokens, shrink: float) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values, heads x tokens x d_head; their memory runs by tokens."""
         h, r = self.system.n_heads, self.system.d_head
-        q, k, v = (self._in.mT @ x.mT).view(3, h, r, self.n_tokens).mT
+        q, k, v = (self.w_in.mT @ x.mT).view(3, h, r, self.n_tokens).mT
         if self.system.b_q is not None:
             q = q + self.system.b_q[:, None, :].to(q) * shrink
         if self.system.b_k is not None:
             k = k + self.system.b_k[:, None, :].to(k) * shrink
-        if self._turn is not None:
-            q, k = self._turn(q), self._turn(k)
+        if self.turn is not None:
+            q, k = self.turn(q), self.turn(k)
         return q, k, v
 
 

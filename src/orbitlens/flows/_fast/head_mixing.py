@@ -92,7 +92,7 @@ class HeadMixing:
         shape = tile_shape(r)
         terms = FULL_TERMS if rows.dtype == torch.float64 else SINGLE_TERMS
         array, group = rows.contiguous().numpy(), len(shape.outputs)
-        memory, turns = self._memory(h, r, array.dtype.type, shape), _turns(turn, array.dtype)
+        memory, turns = self._memory(h, r, array.dtype.type, shape), turns_of(turn, array.dtype)
         pack_heads(array, r, scale, slopes, self.unnormalised, group, turns, memory)
         out = rows.new_empty(n, h * r)
         fixed = (memory, slopes, *self._sees, shape, terms)
@@ -100,6 +100,16 @@ class HeadMixing:
         parts = self._parts(n_blocks, h * n * n, 1)
         do_parts(lambda *blocks: mix_tiles(*fixed, *blocks, mixed), parts, self.n_threads)
         return out
+
+    def log_sums(self) -> Float[Tensor, "heads tokens"]:
+        """Return how much the last rows' weights came to, to base 2: what its way back needs."""
+        if self.memory is None:
+            raise RuntimeError("nothing was mixed yet")
+        n, heads = self.n_tokens, len(self.slopes)
+        totals, tops = (
+            part.reshape(heads, -1)[:, :n] for part in (self.memory.totals, self.memory.tops)
+        )
+        return torch.from_numpy(tops.copy() if self.unnormalised else np.log2(totals) + tops)
 
     @property
     def _sees(self) -> tuple[bool, int, bool, int]:
@@ -117,7 +127,8 @@ class HeadMixing:
         return list(pairwise([*cuts, n_rows]))[::-1]
 
 
-def _turns(turn: Turning | None, dtype: Any) -> Turns:  # noqa: ANN401 - NumPy's own
+def turns_of(turn: Turning | None, dtype: Any) -> Turns:  # noqa: ANN401 - NumPy's own
+    """Return how coordinates turn by token, as compiled loops read it."""
     if turn is None:
         none = np.empty((0, 0), dtype)
         return Turns(none, none, np.empty(0, dtype=np.uint64))

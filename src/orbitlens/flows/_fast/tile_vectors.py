@@ -315,3 +315,64 @@ def largest_seen(_: Any, top: Any, array: Any, row: Any, i: Any, j: Any, view: A
 
     pair = types.UniTuple(types.float64, 2)
     return top(top, array, types.intp, types.intp, types.intp, pair), generate
+
+
+# --- the way back ----------------------------------------------------------------------------
+
+
+@intrinsic
+def add_outer(_: Any, tile: Any, a: Any, row: Any, b: Any, first: Any, column: Any) -> Any:
+    """Return a tile plus the products of a row of `a` with b[first, column], the next row's, ..."""
+    bits = tile.bits
+
+    def generate(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        made = args[0]
+        rows = [
+            _load(builder, _row(context, builder, a, args[1], args[2], m), bits)
+            for m in range(tile.n_vectors)
+        ]
+        for o in range(tile.n_outputs):
+            at = builder.add(args[4], context.get_constant(types.intp, o))
+            value = builder.load(_place(context, builder, b, args[3], at, args[5]))
+            number = _spread(builder, value, bits)
+            for m, row_m in enumerate(rows):
+                place = o * tile.n_vectors + m
+                now = _fused(builder, bits, row_m, number, builder.extract_value(made, place))
+                made = builder.insert_value(made, now, place)
+        return made
+
+    return tile(tile, a, types.intp, b, types.intp, types.intp), generate
+
+
+@intrinsic
+def pull_row(_: Any, due: Any, weights: Any, given: Any, row: Any) -> Any:
+    """Replace what a row of weights was given by weight times that less what was due."""
+
+    def generate(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        for m in range(due.n_vectors):
+            pointer = _row(context, builder, given, args[2], args[3], m)
+            weight = _load(builder, _row(context, builder, weights, args[1], args[3], m), due.bits)
+            more = builder.fsub(
+                _load(builder, pointer, due.bits), builder.extract_value(args[0], m)
+            )
+            builder.store(builder.fmul(weight, more), pointer, align=due.bits // 8)
+        return context.get_dummy_value()
+
+    return types.void(due, weights, given, types.intp), generate
+
+
+@intrinsic
+def add_far(_: Any, total: Any, array: Any, row: Any, i: Any, j: Any) -> Any:
+    """Return a total plus a row of numbers, each times |i - j|, |i + 1 - j|, ..."""
+    bits = total.bits
+
+    def generate(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        made = args[0]
+        for m in range(total.n_vectors):
+            far = _absolute(builder, bits, _offsets(builder, bits, args[3], args[4], m))
+            value = _load(builder, _row(context, builder, array, args[1], args[2], m), bits)
+            more = _fused(builder, bits, far, value, builder.extract_value(made, m))
+            made = builder.insert_value(made, more, m)
+        return made
+
+    return total(total, array, types.intp, types.intp, types.intp), generate

@@ -69,6 +69,7 @@ class Packed(NamedTuple):
     values: Array  # heads, and all else in one: tokens, d_head filled up
     sums: Array  # heads, blocks, d_head filled up, tokens of a block
     totals: Array  # heads, blocks, 1, tokens of a block
+    tops: Array  # the same shape: what was taken off all scores, to base 2
     small: NDArray[np.bool_]  # heads: whether powers need no common factor
 
 
@@ -82,6 +83,7 @@ def memory_for(n_heads: int, d_head: int, n: int, dtype: type, shape: Shape) -> 
         values=np.zeros((n_heads, n * width), dtype),
         sums=np.zeros((n_heads, n_blocks, width, block), dtype),
         totals=np.zeros((n_heads, n_blocks, 1, block), dtype),
+        tops=np.zeros((n_heads, n_blocks, 1, block), dtype),
         small=np.zeros(n_heads, dtype=np.bool_),
     )
 
@@ -99,7 +101,7 @@ class Turns(NamedTuple):
 
 @no_type_check
 @compiled(fastmath={"contract", "reassoc"})
-def _pack(rows, column, r, factor, turns, out, group):
+def pack(rows, column, r, factor, turns, out, group):
     """Write factor times some columns of rows in groups of tokens, turned; return their length.
 
     The length is the largest of a token's vector; infinity if one is not a number.
@@ -145,8 +147,8 @@ def pack_heads(rows, r, scale, slopes, unnormalised, group, turns, packed):
     block = packed.queries.shape[3]
     for h in range(heads):
         queries = packed.queries[h].reshape(packed.queries[h].size)
-        longest = _pack(rows, h * r, r, factor, turns, queries, block)
-        reach = longest * _pack(rows, (heads + h) * r, r, one, turns, packed.keys[h], group)
+        longest = pack(rows, h * r, r, factor, turns, queries, block)
+        reach = longest * pack(rows, (heads + h) * r, r, one, turns, packed.keys[h], group)
         _copy(rows, (2 * heads + h) * r, r, width, packed.values[h])
         packed.small[h] = unnormalised or (slopes[h] == 0.0 and reach <= limit)
 
@@ -156,7 +158,7 @@ def pack_heads(rows, r, scale, slopes, unnormalised, group, turns, packed):
 
 @no_type_check
 @compiled(fastmath=EXACT)
-def _score(queries, keys, first, low, high, shape, scores):
+def score(queries, keys, first, low, high, shape, scores):
     """Write scores of a block against the groups of keys low ... high - 1; the first is row 0."""
     vectors, outputs = shape
     r, group = queries.shape[0], len(outputs)
@@ -169,7 +171,7 @@ def _score(queries, keys, first, low, high, shape, scores):
 
 @no_type_check
 @compiled(fastmath=EXACT)
-def _weigh(scores, values, first, low, high, shape, sums):
+def weigh(scores, values, first, low, high, shape, sums):
     """Add the values low ... high - 1 to the sums of a block, by the weights in `scores`."""
     vectors, outputs = shape
     width, group = sums.shape[0], len(outputs)
@@ -182,7 +184,7 @@ def _weigh(scores, values, first, low, high, shape, sums):
 
 @no_type_check
 @compiled(fastmath=EXACT)
-def _raise(scores, first, edges, top, i, view, always, terms, totals):
+def raise_scores(scores, first, edges, top, i, view, always, terms, totals):
     """Replace scores of the keys edges[0] ... edges[3] - 1 by weights, and add these to totals.
 
     All tokens of the block see what lies between edges[1] and edges[2].
@@ -203,7 +205,7 @@ def _raise(scores, first, edges, top, i, view, always, terms, totals):
 
 @no_type_check
 @compiled(fastmath=EXACT)
-def _edges(i, block, n, causal, window, first, last):
+def edges_of(i, block, n, causal, window, first, last):
     """Return where what a block sees of a stretch begins, is seen by all, by some, and ends."""
     low, all_below = visible_range(i, n, causal, window)
     all_from, high = visible_range(min(i + block, n) - 1, n, causal, window)
@@ -223,9 +225,9 @@ def _tops(queries, keys, i, n, slope, sees, view, shape, scores):
     block = queries.shape[1]
     top = tile_of(queries, -math.inf, vectors, (0,))
     for first in range(0, n, KEYS):
-        low, _, _, high = _edges(i, block, n, causal, window, first, min(first + KEYS, n))
+        low, _, _, high = edges_of(i, block, n, causal, window, first, min(first + KEYS, n))
         if low < high:
-            _score(queries, keys, first, low, high, shape, scores)
+            score(queries, keys, first, low, high, shape, scores)
             for j in range(low, high):
                 if slope != 0.0:
                     lower_row(top, scores, j - first, i, j, slope)
@@ -242,28 +244,28 @@ def _mix_head(packed, h, slope, sees, n, shape, terms, begin, end):
     queries, keys, values = packed.queries[h], packed.keys[h], packed.values[h]
     block, group, view = queries.shape[2], len(outputs), view_of(causal, window)
     scores = np.empty((KEYS + group, block), queries.dtype)
-    tops = np.zeros((end - begin, 1, block), queries.dtype)
     packed.sums[h, begin:end] = 0
     packed.totals[h, begin:end] = 0
+    packed.tops[h, begin:end] = 0
     if not packed.small[h]:
         for b in range(begin, end):
             top = _tops(queries[b], keys, b * block, n, slope, sees, view, shape, scores)
-            put_tile(top, tops[b - begin], 0)
+            put_tile(top, packed.tops[h, b], 0)
     for first in range(0, n, KEYS):
         for b in range(begin, end):
             i = b * block
-            edges = _edges(i, block, n, causal, window, first, min(first + KEYS, n))
+            edges = edges_of(i, block, n, causal, window, first, min(first + KEYS, n))
             low, high = edges[0], edges[3]
             if low >= high:
                 continue
-            _score(queries[b], keys, first, low, high, shape, scores)
-            top = read_tile(tile_of(queries, 0.0, vectors, (0,)), tops[b - begin], 0)
+            score(queries[b], keys, first, low, high, shape, scores)
+            top = read_tile(tile_of(queries, 0.0, vectors, (0,)), packed.tops[h, b], 0)
             if slope != 0.0:
                 for j in range(low, high):
                     lower_row(top, scores, j - first, i, j, slope)
             totals = packed.totals[h, b]
-            _raise(scores, first, edges, top, i, view, unnormalised, terms, totals)
-            _weigh(scores, values, first, low, high, shape, packed.sums[h, b])
+            raise_scores(scores, first, edges, top, i, view, unnormalised, terms, totals)
+            weigh(scores, values, first, low, high, shape, packed.sums[h, b])
 
 
 @no_type_check

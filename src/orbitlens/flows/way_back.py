@@ -1,0 +1,123 @@
+"""Flows that are followed step by step, and the way back through their steps.
+
+Enters: a `System` and tokens. Leaves: tokens at the end, then gradients with respect to the start
+and to every tensor. With k_s the stages of a step, l the gradient at its end and m_s what stage s
+hands back to its point,
+
+    m_s = (dk_s/dx)^T h (b_s l + sum_{r > s} a_rs m_r),    at the start: l + sum_s m_s.
+
+Stages are kept up to a limit; later steps take theirs anew.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from orbitlens._types import Tokens
+from orbitlens.flows.adaptive import AdaptiveRun
+from orbitlens.flows.charts import RawChart, to_vector
+from orbitlens.flows.fields import lengths
+from orbitlens.flows.rate_back import Evaluated, RateBack
+from orbitlens.flows.steps import DOP853, StepLimits, Stop, Vector
+from orbitlens.flows.system import System
+from orbitlens.running.threads import threads_for_pairs
+
+MOST_NUMBERS = 2**24  # of stages that are kept: 128 MB
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One step that was taken."""
+
+    start: Tokens
+    h: float
+    stages: list[Evaluated] | None  # None: not kept
+
+
+@dataclass(kw_only=True)
+class Taken:
+    """The steps of a run."""
+
+    steps: list[Step] = field(default_factory=list)
+    end: Tokens
+    t: float = 0.0
+    stop: Stop = Stop.DONE
+    n_numbers: int = 0  # kept
+
+
+class _Kept(RawChart):
+    """Tokens as they are; what the way back needs of each rate is kept."""
+
+    def __init__(self, system: System, n_tokens: int, rate: RateBack) -> None:
+        super().__init__(system, n_tokens)
+        self._rate = rate
+        self.seen: list[Evaluated] = []
+
+    def rate(self, y: Vector) -> Vector:
+        self.seen.append(self._rate(torch.from_numpy(y.reshape(self.shape))))
+        return self.seen[-1].rate.numpy().ravel()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepsBack:
+    """A system whose flow goes step by step, forth and back."""
+
+    system: System
+    n_tokens: int
+    rtol: float
+
+    def follow(self, start: Tensor, until: float, max_steps: int) -> Taken:
+        """Follow tokens, and keep the steps."""
+        x = start.double()
+        chart = _Kept(self.system, self.n_tokens, RateBack(self.system, self.n_tokens))
+        taken = Taken(end=x)
+
+        def keep(y: Vector, h: float) -> None:
+            # The first rate is that at the start; tries that failed lie between it and the last.
+            stages = [chart.seen[0], *chart.seen[-DOP853.n_stages : -1]]
+            taken.n_numbers += sum(stage.n_numbers for stage in stages)
+            kept = stages if taken.n_numbers <= MOST_NUMBERS else None
+            taken.steps.append(Step(start=torch.from_numpy(y.reshape(x.shape)), h=h, stages=kept))
+            del chart.seen[: -1 if not chart.constrained else None]
+
+        limits = StepLimits(rtol=self.rtol, max_steps=max_steps)
+        run = AdaptiveRun(chart, DOP853, limits, None)
+        run.on_step = keep
+        with threads_for_pairs(self.system.n_heads * self.n_tokens**2):
+            segment = run.follow(to_vector(x, 0.0, scaled=False), 0.0, np.array([until]))
+        taken.end = torch.from_numpy(segment.y.reshape(x.shape))
+        taken.t, taken.stop = segment.t, segment.stop
+        return taken
+
+    def back(self, taken: Taken, gradient: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the gradients with respect to the start and to the system's tensors, by name."""
+        rate, back = RateBack(self.system, self.n_tokens), gradient.double()
+        with threads_for_pairs(self.system.n_heads * self.n_tokens**2):
+            for step in reversed(taken.steps):
+                back = self._step_back(rate, step, back)
+        return back, rate.gradients()
+
+    def _step_back(self, rate: RateBack, step: Step, back: Tensor) -> Tensor:
+        known = back.new_empty(DOP853.n_stages, *back.shape)
+        points, stages = [], []
+        for s in range(DOP853.n_stages):
+            points.append(step.start + step.h * _weighted(DOP853.a[s, :s], known[:s]))
+            stages.append(step.stages[s] if step.stages else rate(points[s]))
+            known[s] = stages[s].rate
+        if self.system.geometry.on_sphere:
+            end = step.start + step.h * _weighted(DOP853.b, known)
+            size = lengths(end)
+            back = (back - (back * end).sum(dim=-1, keepdim=True) * end / size**2) / size
+        handed = torch.zeros_like(known)
+        for s in reversed(range(DOP853.n_stages)):
+            later = _weighted(DOP853.a[s + 1 :, s], handed[s + 1 :])
+            handed[s] = rate.back(
+                points[s], stages[s], step.h * (float(DOP853.b[s]) * back + later)
+            )
+        return back + handed.sum(dim=0)
+
+
+def _weighted(weights: Vector, vectors: Tensor) -> Tensor:
+    return torch.tensordot(torch.from_numpy(weights.copy()), vectors, dims=1)
