@@ -7,14 +7,18 @@ import torch
 from scipy.integrate import DOP853
 
 from orbitlens.errors import InputError
-from orbitlens.flows import gradients as gradients_module
+from orbitlens.flows import way_back
 from orbitlens.flows._fast import fast_path
-from orbitlens.flows._fast import way_back as way_back_module
+from orbitlens.flows._fast import way_back as compiled_way_back
+from orbitlens.flows._fast.head_mixing import HeadMixing
+from orbitlens.flows._fast.mixing_back import MixingBack
+from orbitlens.flows._fast.way_back import WayBack
 from orbitlens.flows.examples import example_system
 from orbitlens.flows.fields import make_field
 from orbitlens.flows.gradients import simulate_with_gradients
 from orbitlens.flows.integrate import IntegrateOptions, integrate_flow
 from orbitlens.flows.system import Geometry, Mask
+from orbitlens.flows.way_back import StepsBack
 from slow_flow import random_system
 
 SETTINGS = {
@@ -97,17 +101,38 @@ def largest_difference(one, other):
     return max(float((one[k] - v).abs().max() / (1e-3 + v.abs().max())) for k, v in other.items())
 
 
-def through_torch(monkeypatch):
-    """Let gradients go back through torch, by the steps that compiled code takes."""
-    nothing = replace(fast_path(random_system(5, n=3)[0], 3), way_back=None)
+def ways_back(system, n_tokens):
+    """Return the ways there are: step by step and, for few narrow heads, compiled as a whole."""
+    whole = fast_path(system, n_tokens).way_back
+    steps = StepsBack(system=system, n_tokens=n_tokens, rtol=1e-8)
+    return [steps] if whole is None else [whole(1e-8), steps]
 
-    def same_steps(system, x, until, rtol, max_steps):
-        taken = fast_path(system, len(x)).way_back(rtol).follow(x, until, max_steps)
-        starts = [torch.from_numpy(y.reshape(x.shape)) for y in taken.starts]
-        return gradients_module.Steps(starts=starts, lengths=list(taken.lengths), end=taken.end)
 
-    monkeypatch.setattr(gradients_module, "_steps", same_steps)
-    monkeypatch.setattr(gradients_module, "fast_path", lambda *_: nothing)
+def gradients_of(end, target, start, tensors):
+    found = torch.autograd.grad((end * target).sum(), [start, *tensors.values()], allow_unused=True)
+    return {
+        name: torch.zeros(()) if gradient is None else gradient
+        for name, gradient in zip(["start", *tensors], found, strict=True)
+    }
+
+
+def by_way(way, start, until):
+    """Return the end of a run, and the gradients that a way back finds."""
+    taken = way.follow(start, until, 1000)
+    back, found = way.back(taken, drawn(*start.shape, seed=1))
+    return taken, {"start": back} | {name: found[name] for name in tensors_of(way.system)}
+
+
+def by_graph(system, start, lengths):
+    """Return the end and the gradients of the same steps, all of them in one graph of autograd."""
+    names = tensors_of(system)
+    tensors = {name: getattr(system, name).clone().requires_grad_(True) for name in names}
+    x = first = start.clone().requires_grad_(True)
+    field = make_field(replace(system, **tensors), len(x))
+    for h in lengths:
+        x = plain_step(field, x, h)
+        x = x / x.norm(dim=-1, keepdim=True) if system.geometry.on_sphere else x
+    return x, gradients_of(x, drawn(*start.shape, seed=1), first, tensors)
 
 
 BACK = {
@@ -116,77 +141,109 @@ BACK = {
     "pre-ln, window": {"geometry": Geometry.PRE_LN, "window": 3},
     "sphere, causal, window": {"geometry": Geometry.POST_LN, "mask": Mask.CAUSAL, "window": 4},
     "large scores": {"geometry": Geometry.SPHERE, "beta": 400.0, "mask": Mask.CAUSAL},
+    "nGPT": {"geometry": Geometry.NGPT, "beta": 3.0},
+    "Peri-LN, causal": {"geometry": Geometry.PERI_LN, "mask": Mask.CAUSAL},
+    "not normalised": {"unnormalised": True, "geometry": Geometry.PRE_LN},
 }
+HEADS = [
+    (1, 11, "none"),
+    (2, 11, "rotary"),
+    (3, 11, "reinjected"),
+    (4, 11, "alibi"),
+    (8, 67, "none"),  # more tokens than a block of queries, and than a stretch of keys
+    (10, 67, "rotary"),  # two vectors of coordinates
+    (20, 27, "alibi"),
+]
 
 
 @pytest.mark.parametrize("name", BACK)
-@pytest.mark.parametrize(("width", "encoding"), [(1, "none"), (2, "rotary"), (3, "reinjected")])
-def test_the_compiled_way_back_is_torchs(name, width, encoding, monkeypatch):
-    system, start = random_system(7, heads=2, d=4, r=width, n=11, encoding=encoding, biased=True)
-    system = replace(system, **BACK[name])
-    compiled = all_gradients(system, start)
-    through_torch(monkeypatch)
-    assert largest_difference(compiled, all_gradients(system, start)) < 1e-8
+@pytest.mark.parametrize(("width", "n", "encoding"), HEADS)
+def test_ways_back_are_that_of_autograd_through_the_same_steps(name, width, n, encoding):
+    """Nothing is shared: the graph goes through torch's attention, SciPy's table and autograd."""
+    system, start = random_system(
+        7, heads=2, d=4, r=width, n=n, encoding=encoding, biased=True, **BACK[name]
+    )
+    start = start / start.norm(dim=-1, keepdim=True)
+    for way in ways_back(system, n):
+        taken, found = by_way(way, start, 0.2)
+        end, expected = by_graph(system, start, taken.lengths)
+        exact = name != "large scores"  # whose steps multiply what rounding leaves
+        assert (end - taken.end).abs().max() < (1e-12 if exact else 1e-8)
+        assert largest_difference(found, expected) < (1e-10 if exact else 1e-6)
+        if name == "free, full":  # a gradient of zero would agree with anything
+            # A shift of all keys changes no softmax, unless each is turned its own way.
+            same = {"b_k"} if encoding != "rotary" else set()
+            assert all(expected[k].abs().max() > 1e-6 for k in set(expected) - same)
+
+
+def test_there_are_two_ways_back_for_narrow_heads_and_one_for_others():
+    system, _ = random_system(7, n=6)
+    assert [type(way) for way in ways_back(system, 6)] == [WayBack, StepsBack]
+    changes = ({"geometry": Geometry.NGPT}, {"geometry": Geometry.PERI_LN}, {"unnormalised": True})
+    for change in changes:
+        assert [type(way) for way in ways_back(replace(system, **change), 6)] == [StepsBack]
 
 
 def test_a_way_back_through_another_mask_would_be_noticed():
-    system, start = random_system(7, heads=2, d=4, r=2, n=11, biased=True)
-    causal = all_gradients(replace(system, mask=Mask.CAUSAL), start)
-    assert largest_difference(causal, all_gradients(system, start)) > 0.01
+    for width in (2, 8):
+        system, start = random_system(7, heads=2, d=4, r=width, n=11, biased=True)
+        causal = all_gradients(replace(system, mask=Mask.CAUSAL), start)
+        assert largest_difference(causal, all_gradients(system, start)) > 0.01
 
 
 def test_stages_that_were_not_kept_are_taken_anew(monkeypatch):
     system, start = random_system(7, heads=2, d=4, r=2, n=11, encoding="rotary")
     kept = all_gradients(system, start)
-    monkeypatch.setattr(way_back_module, "MOST_NUMBERS", 12 * start.numel())  # of one step
+    monkeypatch.setattr(compiled_way_back, "MOST_NUMBERS", 12 * start.numel())  # of one step
     taken = fast_path(system, 11).way_back(1e-8).follow(start, 1.0, 100)
     assert len(taken.stages) == 1 < len(taken.lengths) == len(taken.starts)
     assert largest_difference(all_gradients(system, start), kept) < 1e-12
 
 
-@pytest.mark.parametrize(
-    "change", [{"geometry": Geometry.NGPT}, {"geometry": Geometry.PERI_LN}, {"unnormalised": True}]
-)
-def test_what_compiled_code_leaves_out_goes_back_through_torch(change):
-    system, start = random_system(7, n=6)
-    changed = replace(system, **change)
-    assert fast_path(system, 6).way_back is not None
-    assert fast_path(changed, 6).way_back is None
-    assert torch.isfinite(all_gradients(changed, 0.3 * start)["w_q"]).all()
+def test_stages_of_wide_heads_that_were_not_kept_are_taken_anew(monkeypatch):
+    system, start = random_system(7, heads=2, d=4, r=10, n=11, encoding="rotary")
+    start = start / start.norm(dim=-1, keepdim=True)
+    way = ways_back(system, 11)[-1]
+    _, kept = by_way(way, start, 1.0)
+    first = way.follow(start, 1.0, 100).steps[0].stages
+    monkeypatch.setattr(way_back, "MOST_NUMBERS", sum(stage.n_numbers for stage in first))
+    taken, again = by_way(way, start, 1.0)
+    assert [step.stages is not None for step in taken.steps] == [True, False] + [False] * (
+        len(taken.steps) - 2
+    )
+    assert largest_difference(again, kept) < 1e-12
 
 
-@pytest.mark.parametrize("encoding", ["none", "reinjected", "rotary", "alibi"])
-def test_gradients_of_all_tensors_are_those_of_autograd_through_the_same_steps(encoding):
-    """The way back keeps one step in memory; a graph of the whole run says the same."""
-    system, start = random_system(5, heads=2, d=4, r=2, n=6, encoding=encoding, biased=True)
-    names = tensors_of(system)
-    assert {"w_q", "w_k", "w_v", "w_o", "b_q", "b_k"} <= set(names)
-    target = drawn(6, 4, seed=1)
+@pytest.mark.parametrize("heads", [1, 3])
+def test_threads_that_share_a_head_find_what_one_finds(heads):
+    """Two threads on one head add up their own sums over queries."""
+    n, r = 400, 6
+    system, _ = random_system(7, heads=heads, d=4, r=r, n=n, mask=Mask.CAUSAL)
+    rows, given = drawn(n, 3 * heads * r, seed=1), drawn(n, heads * r, seed=2)
+    found = []
+    for n_threads in (1, 2):
+        mixing = HeadMixing.of(system, n)
+        mixing.n_threads = n_threads
+        means = mixing.mix_rows(rows, 0.4, None)
+        back = MixingBack(mixing=mixing, biased=False)
+        found.append(back(rows, means, mixing.log_sums(), given, 0.4, None)[0])
+        copies = len(back.memory[1].keys_back)
+        assert copies == (2 if n_threads == 2 and heads == 1 else 1)
+    moving = rows.clone().requires_grad_(True)
+    q, k, v = moving.view(n, 3, heads, r).permute(1, 2, 0, 3)
+    scores = (0.4 * q @ k.mT).masked_fill(torch.ones(n, n).triu(1).bool(), -torch.inf)
+    means = (scores.softmax(dim=-1) @ v).transpose(0, 1).reshape(n, -1)
+    (expected,) = torch.autograd.grad((means * given).sum(), moving)
+    assert all((each - expected).abs().max() < 1e-12 for each in found)
 
-    def gradients(run):
-        tensors = [getattr(system, name).clone().requires_grad_(True) for name in names]
-        x = start.clone().requires_grad_(True)
-        end = run(replace(system, **dict(zip(names, tensors, strict=True))), x)
-        return torch.autograd.grad((end * target).sum(), [x, *tensors])
 
-    compiled = fast_path(system, 6).way_back
-    assert (compiled is None) is (encoding == "alibi")
-
-    def whole_graph(moving, x):
-        torchs = gradients_module._steps(system, x.detach(), 1.0, 1e-8, 1000)
-        taken = torchs if compiled is None else compiled(1e-8).follow(x.detach(), 1.0, 1000)
-        assert len(taken.lengths) == len(torchs.lengths)
-        field = make_field(moving, len(x))
-        for h in taken.lengths:
-            x = plain_step(field, x, h)
-        return x
-
-    found = gradients(lambda moving, x: simulate_with_gradients(moving, x, until=1.0))
-    expected = gradients(whole_graph)
-    for name, one, other in zip(["start", *names], found, expected, strict=True):
-        assert torch.allclose(one, other, rtol=1e-10, atol=1e-12), name
-        # A shift of all keys changes no softmax, unless each is turned its own way.
-        assert other.abs().max() > 1e-6 or (name == "b_k" and encoding != "rotary"), name
+def test_positions_at_the_start_and_single_precision_get_their_gradients():
+    system, start = random_system(7, heads=1, d=4, r=6, n=9)
+    single = {name: getattr(system, name).float() for name in ("w_q", "w_k", "w_v", "w_o")}
+    system = replace(system, positions=drawn(9, 4, seed=3), **single)
+    found = all_gradients(system, start)
+    assert torch.equal(found["positions"], found["start"])
+    assert found["w_q"].dtype == torch.float32
 
 
 def test_what_needs_no_gradient_gets_none():

@@ -94,7 +94,7 @@ def test_queries_are_turned_as_they_are_packed(pairing):
     rows = rows_of(n, 1, width, np.float64)
     shape = SHAPES["short ones"]
     memory, block = memory_for(1, width, n, np.float64, shape), lanes_of(np.float64)
-    turns = head_mixing._turns(turn, rows.dtype)
+    turns = head_mixing.turns_of(turn, rows.dtype)
     pack_heads(rows, width, 1 / tiles.LOG2E, np.zeros(1), False, 4, turns, memory)
     expected = turn(torch.from_numpy(rows[:, :width].copy())).numpy()
     packed = memory.queries[0].transpose(0, 2, 1).reshape(-1, width)

@@ -14,7 +14,7 @@ from torch import Tensor
 from orbitlens._types import Tokens
 from orbitlens.flows._fast.head_mixing import HeadMixing
 from orbitlens.flows._fast.mixing_back import MixingBack
-from orbitlens.flows.fields import LARGEST_LOGIT, AttentionField, lengths, tangent
+from orbitlens.flows.fields import LARGEST_LOGIT, AttentionField, lengths
 from orbitlens.flows.system import System
 
 
@@ -26,6 +26,8 @@ class Evaluated:
     rows: Float[Tensor, "tokens qkv"]
     means: Float[Tensor, "tokens mixed"]
     log_sums: Float[Tensor, "heads tokens"]
+    size: Float[Tensor, "tokens 1"] | None  # of attention's output, where it is divided by that
+    along: Float[Tensor, "tokens 1"] | None  # what of it the sphere takes away: its part along x
 
     @property
     def n_numbers(self) -> int:
@@ -58,12 +60,13 @@ class RateBack:
         with field.threads():
             rows = field.rows(field.seen(x))
             means = self._mix.mix_rows(rows, self._scale, field.turn)
-            rate = field.output(means)
-        if geometry.normalises_output:
-            rate = rate / lengths(rate)
-        if geometry.on_sphere:
-            rate = tangent(x, rate)
-        return Evaluated(rate=rate, rows=rows, means=means, log_sums=self._mix.log_sums())
+            out = field.output(means)
+        size = lengths(out) if geometry.normalises_output else None
+        out = out if size is None else out / size
+        along = (x * out).sum(dim=-1, keepdim=True) if geometry.on_sphere else None
+        rate = out if along is None else out - along * x
+        kept = {"rows": rows, "means": means, "log_sums": self._mix.log_sums()}
+        return Evaluated(rate=rate, size=size, along=along, **kept)
 
     def back(self, x: Tokens, kept: Evaluated, given: Tokens) -> Tokens:
         """Return the gradient at the tokens from that at their rate, and add those of tensors."""
@@ -74,18 +77,21 @@ class RateBack:
         field = self.field
         given, beside = self._through_geometry(x, kept, given)
         self._w_out.addmm_(kept.means.mT, given)
-        self._b_out += given.sum(dim=0)
+        if self.system.drift is not None:
+            self._b_out += given.sum(dim=0)
         asked = (kept.rows, kept.means, kept.log_sums, given @ field.w_out.mT)
         rows, slopes = self._back(*asked, self._scale, field.turn)
         self._slopes += slopes
         seen = field.seen(x)
         self._w_in.addmm_(seen.mT, rows)
-        self._b_in += rows.sum(dim=0)
+        if self.system.b_q is not None or self.system.b_k is not None:
+            self._b_in += rows.sum(dim=0)
         back = rows @ field.w_in.mT
+        positions = self.system.positions if self.system.reinjected else None
         if self.system.geometry.normalises_input:
-            inside = x if not self.system.reinjected else x + self.system.positions
+            inside = x if positions is None else x + positions
             back = _unit_back(seen, lengths(inside), back)
-        if self.system.reinjected:
+        if positions is not None:
             self._positions += back
         return back if beside is None else back + beside
 
@@ -93,17 +99,13 @@ class RateBack:
         self, x: Tokens, kept: Evaluated, given: Tokens
     ) -> tuple[Tokens, Tokens | None]:
         """Return the gradients with respect to attention's output and, directly, to the tokens."""
-        geometry, beside = self.system.geometry, None
-        if not (geometry.on_sphere or geometry.normalises_output):
-            return given, None
-        out = self.field.output(kept.means)
-        size = lengths(out) if geometry.normalises_output else None
-        out = out if size is None else out / size
-        if geometry.on_sphere:
-            along = (given * x).sum(dim=-1, keepdim=True)
-            beside = -along * out - (out * x).sum(dim=-1, keepdim=True) * given
-            given = given - along * x
-        return given if size is None else _unit_back(out, size, given), beside
+        out, beside = kept.rate, None
+        if kept.along is not None:
+            out = out + kept.along * x
+            spent = (given * x).sum(dim=-1, keepdim=True)
+            beside = torch.addcmul(-spent * out, kept.along, given, value=-1.0)
+            given = given - spent * x
+        return given if kept.size is None else _unit_back(out, kept.size, given), beside
 
     def gradients(self) -> dict[str, Tensor]:
         """Return the sums, by the name of the tensor that they are gradients of."""

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from orbitlens._types import Tokens
+from orbitlens.flows._fast.dop853 import move
 from orbitlens.flows.adaptive import AdaptiveRun
 from orbitlens.flows.charts import RawChart, to_vector
 from orbitlens.flows.fields import lengths
@@ -44,7 +45,12 @@ class Taken:
     end: Tokens
     t: float = 0.0
     stop: Stop = Stop.DONE
-    n_numbers: int = 0  # kept
+    n_numbers: int = 0  # of all stages
+
+    @property
+    def lengths(self) -> list[float]:
+        """How long the steps were."""
+        return [step.h for step in self.steps]
 
 
 class _Kept(RawChart):
@@ -94,30 +100,35 @@ class StepsBack:
     def back(self, taken: Taken, gradient: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the gradients with respect to the start and to the system's tensors, by name."""
         rate, back = RateBack(self.system, self.n_tokens), gradient.double()
+        space = np.empty((2, DOP853.n_stages, back.numel()))
         with threads_for_pairs(self.system.n_heads * self.n_tokens**2):
             for step in reversed(taken.steps):
-                back = self._step_back(rate, step, back)
+                back = self._step_back(rate, step, back, *space)
         return back, rate.gradients()
 
-    def _step_back(self, rate: RateBack, step: Step, back: Tensor) -> Tensor:
-        known = back.new_empty(DOP853.n_stages, *back.shape)
+    def _step_back(
+        self, rate: RateBack, step: Step, back: Tensor, known: Vector, handed: Vector
+    ) -> Tensor:
+        """Go back through a step; the last two are memory for its rates and what they hand back."""
+        start, h, method = step.start.numpy().ravel(), step.h, DOP853
         points, stages = [], []
-        for s in range(DOP853.n_stages):
-            points.append(step.start + step.h * _weighted(DOP853.a[s, :s], known[:s]))
+        for s in range(method.n_stages):
+            points.append(_moved(start, known, method.a[s, :s], h).view_as(back))
             stages.append(step.stages[s] if step.stages else rate(points[s]))
-            known[s] = stages[s].rate
+            known[s] = stages[s].rate.numpy().ravel()
         if self.system.geometry.on_sphere:
-            end = step.start + step.h * _weighted(DOP853.b, known)
+            end = _moved(start, known, method.b, h).view_as(back)
             size = lengths(end)
             back = (back - (back * end).sum(dim=-1, keepdim=True) * end / size**2) / size
-        handed = torch.zeros_like(known)
-        for s in reversed(range(DOP853.n_stages)):
-            later = _weighted(DOP853.a[s + 1 :, s], handed[s + 1 :])
-            handed[s] = rate.back(
-                points[s], stages[s], step.h * (float(DOP853.b[s]) * back + later)
-            )
-        return back + handed.sum(dim=0)
+        for s in reversed(range(method.n_stages)):
+            own = (h * method.b[s] * back).numpy().ravel()
+            given = _moved(own, handed[s + 1 :], method.a[s + 1 :, s], h).view_as(back)
+            handed[s] = rate.back(points[s], stages[s], given).numpy().ravel()
+        return back + torch.from_numpy(handed.sum(axis=0)).view_as(back)
 
 
-def _weighted(weights: Vector, vectors: Tensor) -> Tensor:
-    return torch.tensordot(torch.from_numpy(weights.copy()), vectors, dims=1)
+def _moved(start: Vector, rates: Vector, weights: Vector, h: float) -> Tensor:
+    """Return start + h sum_s weights_s rates_s."""
+    out = np.empty_like(start)
+    move(start, rates, np.ascontiguousarray(weights), len(weights), h, out)
+    return torch.from_numpy(out)

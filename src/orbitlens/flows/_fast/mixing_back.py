@@ -1,7 +1,8 @@
 """The way back through the attention of all heads, shared out to threads of compiled loops.
 
 Enters: queries, keys and values side by side, the means that `HeadMixing.mix_rows` made of them,
-and the gradient with respect to these. Leaves: that with respect to the rows, and to ALiBi's slopes.
+and the gradient with respect to these. Leaves: gradients with respect to the rows, and to ALiBi's
+slopes.
 """
 
 from dataclasses import dataclass, field

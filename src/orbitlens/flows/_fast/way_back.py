@@ -1,8 +1,8 @@
 """Flows of few narrow tokens and their gradients, both by compiled code.
 
 Enters: a `System`. Leaves: a `WayBack`, which follows tokens and keeps what its way back needs, or
-None where `gradients.py` has to go through torch: heads wider than four, ALiBi, weights that are
-not normalised, and outputs that are (Peri-LN, nGPT).
+None where steps are taken one by one (`flows/way_back.py`): heads wider than four, ALiBi, weights
+that are not normalised, and outputs that are (Peri-LN, nGPT).
 """
 
 from collections.abc import Callable
