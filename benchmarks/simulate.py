@@ -38,9 +38,9 @@ from _timing import machine, time_in_turns, time_once
 from scipy.integrate import solve_ivp
 
 from orbitlens.flows._fast.lanes import FULL_TERMS, MIDDLE_TERMS, SHORT_TERMS, WIDEST_LANES
-from orbitlens.flows._fast.powers import LANES, power_tables
-from orbitlens.flows._fast.tile_vectors import SINGLE as SINGLE_TERMS
-from orbitlens.flows._fast.tile_vectors import lanes_of, raise_row, tile_of
+from orbitlens.running._compiled.powers import LANES, power_tables
+from orbitlens.running._compiled.tile_vectors import SINGLE as SINGLE_TERMS
+from orbitlens.running._compiled.tile_vectors import lanes_of, raise_row, tile_of
 from orbitlens.flows._fast.vectors import bundle, lanes, plus, power, put, spread
 from orbitlens.flows.ensemble import simulate_ensemble
 from orbitlens.flows.fields import AttentionField

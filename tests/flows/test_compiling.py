@@ -11,7 +11,7 @@ import pytest
 
 import orbitlens
 from orbitlens.flows._fast import compiling
-from orbitlens.flows._fast.compiling import compiled
+from orbitlens.running._compiled.compiling import compiled
 
 SOURCE = Path(orbitlens.__file__).parent
 RUN = """
@@ -65,7 +65,7 @@ print(caller.twice(3))
 
 def test_code_that_calls_what_has_changed_is_compiled_anew(tmp_path):
     """Numba alone keeps the caller, with the old function in it: only its own file is looked at."""
-    header = "from orbitlens.flows._fast.compiling import compiled\n"
+    header = "from orbitlens.running._compiled.compiling import compiled\n"
     called = "@compiled()\ndef called(x):\n    return x {} x\n"
     caller = "from called import called\n@compiled()\ndef twice(x):\n    return called(x)\n"
     (tmp_path / "caller.py").write_text(header + caller)

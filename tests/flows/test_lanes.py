@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from orbitlens.flows._fast.lanes import columns_for, mix_lanes, padded_width
-from orbitlens.flows._fast.powers import (
+from orbitlens.running._compiled.powers import (
     FULL,
     LANES,
     MIDDLE,

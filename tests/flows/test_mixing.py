@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from orbitlens.flows._fast.head_mixing import HeadMixing
-from orbitlens.flows._fast.powers import LANES
+from orbitlens.running._compiled.powers import LANES
 from orbitlens.flows.fields import AttentionField
 from orbitlens.flows.mixing import BLOCK, Mixing, visible_tokens
 from orbitlens.flows.system import Mask

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from orbitlens.flows._fast import head_mixing, tiles
-from orbitlens.flows._fast.powers import FULL
-from orbitlens.flows._fast.tile_vectors import SINGLE, lanes_of
+from orbitlens.running._compiled.powers import FULL
+from orbitlens.running._compiled.tile_vectors import SINGLE, lanes_of
 from orbitlens.flows._fast.tiles import KEYS, Shape, Turns, memory_for, mix_tiles, pack_heads
 from orbitlens.flows.adaptive import take_step
 from orbitlens.flows.fields import AttentionField

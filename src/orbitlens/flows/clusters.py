@@ -7,7 +7,7 @@ from typing import no_type_check
 
 import numpy as np
 
-from orbitlens.flows._fast.compiling import compiled
+from orbitlens.running._compiled.compiling import compiled
 
 
 @no_type_check

@@ -13,7 +13,7 @@ from torch import Tensor
 from orbitlens.flows._fast.attention import ON_SPHERE, UNIT_INPUT, UNIT_OUTPUT, Array, SystemArrays
 from orbitlens.flows._fast.lanes import padded_width
 from orbitlens.flows._fast.mixer import mixer_address
-from orbitlens.flows._fast.powers import power_tables
+from orbitlens.running._compiled.powers import power_tables
 from orbitlens.flows.system import Geometry, Mask, System
 from orbitlens.heads.rotary import plane_indices, resolve_rotary
 

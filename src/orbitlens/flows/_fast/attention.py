@@ -10,10 +10,10 @@ from typing import NamedTuple, no_type_check
 import numpy as np
 from numpy.typing import NDArray
 
-from orbitlens.flows._fast.compiling import compiled
+from orbitlens.running._compiled.compiling import compiled
 from orbitlens.flows._fast.lanes import columns_for
 from orbitlens.flows._fast.mixer import mix_head
-from orbitlens.flows._fast.powers import Tables
+from orbitlens.running._compiled.powers import Tables
 from orbitlens.flows._fast.rows import FAST, U
 from orbitlens.flows._fast.vectors import borrowed
 

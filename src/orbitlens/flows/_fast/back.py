@@ -24,7 +24,7 @@ from orbitlens.flows._fast.attention import (
     workspace,
 )
 from orbitlens.flows._fast.back_lanes import mix_back
-from orbitlens.flows._fast.compiling import compiled
+from orbitlens.running._compiled.compiling import compiled
 from orbitlens.flows._fast.dop853 import N_STAGES, move
 from orbitlens.flows._fast.lanes import columns_for
 from orbitlens.flows._fast.rows import FAST, U

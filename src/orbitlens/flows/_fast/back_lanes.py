@@ -13,7 +13,7 @@ queries. Weights are computed in both and kept in neither.
 
 from typing import no_type_check
 
-from orbitlens.flows._fast.compiling import compiled
+from orbitlens.running._compiled.compiling import compiled
 from orbitlens.flows._fast.exponentials import EXACT
 from orbitlens.flows._fast.lanes import (
     FULL_TERMS,
@@ -23,7 +23,7 @@ from orbitlens.flows._fast.lanes import (
     tops_of,
     view_of,
 )
-from orbitlens.flows._fast.powers import LANES
+from orbitlens.running._compiled.powers import LANES
 from orbitlens.flows._fast.rows import visible_range
 from orbitlens.flows._fast.vectors import (
     bundle,

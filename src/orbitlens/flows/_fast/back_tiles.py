@@ -15,11 +15,11 @@ from typing import NamedTuple, no_type_check
 import numpy as np
 from numpy.typing import NDArray
 
-from orbitlens.flows._fast.compiling import compiled
+from orbitlens.running._compiled.compiling import compiled
 from orbitlens.flows._fast.exponentials import EXACT
 from orbitlens.flows._fast.lanes import LOG2E, view_of
 from orbitlens.flows._fast.rows import U
-from orbitlens.flows._fast.tile_vectors import (
+from orbitlens.running._compiled.tile_vectors import (
     add_far,
     add_outer,
     lanes_of,

@@ -20,7 +20,7 @@ from orbitlens.flows._fast.attention import (
     tidy,
     workspace,
 )
-from orbitlens.flows._fast.compiling import compiled
+from orbitlens.running._compiled.compiling import compiled
 from orbitlens.flows._fast.rows import FAST, U
 from orbitlens.flows._fast.vectors import borrowed
 from orbitlens.flows.steps import BIT_LONGER, DOP853, GROW, SAFETY, SHRINK, Stop

@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, overload
 
-from orbitlens.flows._fast.compiling import compiled
+from orbitlens.running._compiled.compiling import compiled
 
 EXACT = {"contract"}  # reordering would undo the rounding trick of `exponential`
 LOWEST = -708.0  # of an exponent; below, the result is not a normal number

@@ -14,8 +14,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from orbitlens.flows._fast.lanes import FULL_TERMS, WIDEST_LANES, mix_lanes_of_heads, padded_width
-from orbitlens.flows._fast.powers import LANES, power_tables
-from orbitlens.flows._fast.tile_vectors import SINGLE
+from orbitlens.running._compiled.powers import LANES, power_tables
+from orbitlens.running._compiled.tile_vectors import SINGLE
 from orbitlens.flows._fast.tiles import (
     Packed,
     Shape,

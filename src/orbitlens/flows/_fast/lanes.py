@@ -10,9 +10,9 @@ be reordered undo the rounding that a power begins with.
 import math
 from typing import no_type_check
 
-from orbitlens.flows._fast.compiling import compiled
+from orbitlens.running._compiled.compiling import compiled
 from orbitlens.flows._fast.exponentials import EXACT
-from orbitlens.flows._fast.powers import FULL, LANES, MIDDLE, SHORT
+from orbitlens.running._compiled.powers import FULL, LANES, MIDDLE, SHORT
 from orbitlens.flows._fast.rows import LANES as ROW_LANES
 from orbitlens.flows._fast.rows import visible_range
 from orbitlens.flows._fast.vectors import (

@@ -12,10 +12,10 @@ from llvmlite import ir
 from numba import carray, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
 
-from orbitlens.flows._fast.compiling import compiled_c
+from orbitlens.running._compiled.compiling import compiled_c
 from orbitlens.flows._fast.exponentials import EXACT
 from orbitlens.flows._fast.lanes import WIDEST_LANES, mix_lanes
-from orbitlens.flows._fast.powers import FULL, LANES
+from orbitlens.running._compiled.powers import FULL, LANES
 from orbitlens.flows._fast.rows import mix_rows
 
 N_ARRAYS, N_NUMBERS, N_REALS = 6, 7, 2

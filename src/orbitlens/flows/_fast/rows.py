@@ -12,7 +12,7 @@ from typing import no_type_check
 
 import numpy as np
 
-from orbitlens.flows._fast.compiling import compiled
+from orbitlens.running._compiled.compiling import compiled
 from orbitlens.flows._fast.exponentials import HIGHEST, HIGHEST_SINGLE, exponential
 
 # Sums may be taken in any order; NaN and infinity stay what they are.

@@ -17,11 +17,11 @@ from llvmlite import binding
 from numba import config
 from numpy.typing import NDArray
 
-from orbitlens.flows._fast.compiling import compiled
+from orbitlens.running._compiled.compiling import compiled
 from orbitlens.flows._fast.exponentials import EXACT
 from orbitlens.flows._fast.lanes import LOG2E, SMALL, view_of
 from orbitlens.flows._fast.rows import U, visible_range
-from orbitlens.flows._fast.tile_vectors import (
+from orbitlens.running._compiled.tile_vectors import (
     add_product,
     lanes_of,
     largest_seen,

@@ -14,7 +14,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
-from orbitlens.flows._fast.powers import HIGHEST, LANES
+from orbitlens.running._compiled.powers import HIGHEST, LANES
 
 WORD = ir.DoubleType()
 VECTOR = ir.VectorType(WORD, LANES)

@@ -15,7 +15,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
-from orbitlens.flows._fast.powers import FULL, HIGHEST, LOWEST, SHORT
+from orbitlens.running._compiled.powers import FULL, HIGHEST, LOWEST, SHORT
 
 REGISTER = 64  # bytes of a vector: eight numbers, or sixteen in float32
 # 2^x for |x| <= 1/2 in float32, whose relative error is 5e-9; see `exponentials.py`.
