@@ -38,9 +38,6 @@ from _timing import machine, time_in_turns, time_once
 from scipy.integrate import solve_ivp
 
 from orbitlens.flows._fast.lanes import FULL_TERMS, MIDDLE_TERMS, SHORT_TERMS, WIDEST_LANES
-from orbitlens.running._compiled.powers import LANES, power_tables
-from orbitlens.running._compiled.tile_vectors import SINGLE as SINGLE_TERMS
-from orbitlens.running._compiled.tile_vectors import lanes_of, raise_row, tile_of
 from orbitlens.flows._fast.vectors import bundle, lanes, plus, power, put, spread
 from orbitlens.flows.ensemble import simulate_ensemble
 from orbitlens.flows.fields import AttentionField
@@ -48,6 +45,9 @@ from orbitlens.flows.integrate import EVENTS, IntegrateOptions, integrate_flow
 from orbitlens.flows.steps import Stop
 from orbitlens.flows.system import Geometry, Mask, System, system_of_maps
 from orbitlens.heads.rotary import Pairing, RotarySpec
+from orbitlens.running._compiled.powers import LANES, power_tables
+from orbitlens.running._compiled.tile_vectors import SINGLE as SINGLE_TERMS
+from orbitlens.running._compiled.tile_vectors import lanes_of, raise_row, tile_of
 
 LADDER = (1e-5, 3e-6, 1e-6, 3e-7, 1e-7, 3e-8, 1e-8, 3e-9, 1e-9, 3e-10, 1e-10)
 SEEDS = (0, 1, 2, 3, 4)

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from orbitlens.flows._fast.head_mixing import HeadMixing
-from orbitlens.running._compiled.powers import LANES
 from orbitlens.flows.fields import AttentionField
 from orbitlens.flows.mixing import BLOCK, Mixing, visible_tokens
 from orbitlens.flows.system import Mask
 from orbitlens.running import threads
+from orbitlens.running._compiled.powers import LANES
 from slow_flow import random_system
 
 

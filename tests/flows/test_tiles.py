@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from orbitlens.flows._fast import head_mixing, tiles
-from orbitlens.running._compiled.powers import FULL
-from orbitlens.running._compiled.tile_vectors import SINGLE, lanes_of
 from orbitlens.flows._fast.tiles import KEYS, Shape, Turns, memory_for, mix_tiles, pack_heads
 from orbitlens.flows.adaptive import take_step
 from orbitlens.flows.fields import AttentionField
 from orbitlens.flows.steps import DOP853, RK45
 from orbitlens.heads.rotary import Pairing, RotarySpec, Turning, resolve_rotary
+from orbitlens.running._compiled.powers import FULL
+from orbitlens.running._compiled.tile_vectors import SINGLE, lanes_of
 from slow_flow import random_system
 
 SHAPES = {"long registers": Shape((0,) * 3, (0,) * 8), "short ones": Shape((0,), (0,) * 4)}

@@ -1,11 +1,12 @@
-"""Products of a running model by oneDNN: only where nothing else changes but rounding."""
+"""Products by oneDNN and by compiled code: only where nothing else changes but rounding."""
 
 import pytest
 import torch
 from torch.autograd import forward_ad
 
 from orbitlens.running import products
-from orbitlens.running.threads import SMALL_MODEL
+from orbitlens.running._compiled import multiply
+from orbitlens.running.threads import SMALL_MODEL, torch_threads
 
 LARGE = SMALL_MODEL
 needs_call = pytest.mark.skipif(
@@ -17,7 +18,7 @@ needs_call = pytest.mark.skipif(
 @pytest.fixture
 def faster(monkeypatch):
     """Have oneDNN be the faster one, and count what it multiplies."""
-    monkeypatch.setattr(products, "onednn_is_faster", lambda: True)
+    monkeypatch.setattr(products, "has_half_width", lambda: True)
     calls = []
     multiply = getattr(torch.ops.mkldnn, products.CALL)
 
@@ -93,6 +94,7 @@ def test_small_models_other_types_and_what_is_outside_are_left_alone(faster, lin
         with products.fast_products(LARGE):
             linear.double()(x.double())
             torch.matmul(x, x.T)
+            x.double() @ x.double().T
         linear.float()(x)
     assert faster == []
 
@@ -147,15 +149,112 @@ def test_after_an_error_products_are_torchs_again(faster, linear):
         ("AVX2", "AuthenticAMD", False),
     ],
 )
-@needs_call
 def test_the_processor_decides(monkeypatch, tmp_path, capability, maker, expected):
     info = tmp_path / "cpuinfo"
     info.write_text(f"processor\t: 0\nvendor_id\t: {maker}\n", encoding="ascii")
     monkeypatch.setattr(products, "CPU_INFO", info)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
-    products.onednn_is_faster.cache_clear()
-    assert products.onednn_is_faster() == expected
+    products.has_half_width.cache_clear()
+    assert products.has_half_width() == expected
     monkeypatch.setattr(products, "CPU_INFO", tmp_path / "none")  # another system
-    products.onednn_is_faster.cache_clear()
-    assert not products.onednn_is_faster()
-    products.onednn_is_faster.cache_clear()
+    products.has_half_width.cache_clear()
+    assert not products.has_half_width()
+    products.has_half_width.cache_clear()
+
+
+# --- float64, by compiled code ---------------------------------------------------------------
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """Have compiled code be the faster one, and count what it multiplies."""
+    monkeypatch.setattr(products, "has_half_width", lambda: True)
+    calls, run = [], multiply.multiply
+
+    def counted(a, b):
+        calls.append((tuple(a.shape), tuple(b.shape)))
+        return run(a, b)
+
+    monkeypatch.setattr(multiply, "multiply", counted)
+    return calls
+
+
+def exact(*shape, seed=1):
+    """Return whole numbers, whose products are exact in any order."""
+    source = torch.Generator().manual_seed(seed)
+    return torch.randint(-9, 10, shape, generator=source).double()
+
+
+SHAPES = [  # edges of panels (16), of rows (12, 4), of what is multiplied at once (256, 192, 256)
+    ((96, 64), (64, 96)),
+    ((193, 257), (257, 17)),
+    ((8, 513), (513, 261)),
+    ((13, 70), (70, 600)),
+    ((395, 40), (40, 40)),
+    ((5, 96, 64), (5, 64, 33)),
+    ((5, 96, 64), (64, 33)),
+    ((96, 64), (5, 64, 33)),
+    ((1, 96, 64), (5, 64, 33)),
+    ((5, 96, 64), (1, 64, 33)),
+]
+LAYOUTS = {
+    "rows": lambda x: x,
+    "columns": lambda x: x.mT.contiguous().mT,
+    "every second": lambda x: x.repeat_interleave(2, dim=-1)[..., ::2],
+    "behind others": lambda x: torch.cat([x, x], dim=-2)[..., x.shape[-2] :, :],
+}
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("shapes", SHAPES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_compiled_products_of_whole_numbers_are_exact(compiled, shapes, layout, n_threads):
+    a, b = (exact(*shape, seed=k) for k, shape in enumerate(shapes))
+    with torch_threads(n_threads):
+        found = products.product(LAYOUTS[layout](a), LAYOUTS[layout](b))
+    wanted = torch.tensor((a.numpy().astype(int) @ b.numpy().astype(int)).astype(float))
+    assert len(compiled) == (
+        a.shape[-2] * b.shape[-2:].numel() * 5 ** (3 in {a.dim(), b.dim()}) >= 2**19
+    )
+    assert found.shape == wanted.shape
+    assert torch.equal(found, wanted)
+
+
+def test_threads_share_rows_and_stacks(compiled):
+    for a, b in ((exact(500, 200), exact(200, 200)), (exact(6, 70, 200), exact(6, 200, 200))):
+        with torch_threads(3):
+            found = products.product(a, b)
+        assert torch.equal(found, torch.matmul(a, b))
+    assert len(compiled) == 2
+
+
+def test_what_is_no_number_stays_none(compiled):
+    a, b = exact(96, 64), exact(64, 128)
+    a[3, 5], a[7, 1], b[9, 2] = torch.nan, torch.inf, -torch.inf
+    found, wanted = products.product(a, b), torch.matmul(a, b)
+    assert len(compiled) == 1
+    assert torch.equal(found.isnan(), wanted.isnan())
+    assert torch.equal(found.nan_to_num(), wanted.nan_to_num())
+
+
+@pytest.mark.parametrize("call", [torch.matmul, torch.Tensor.matmul, lambda a, b: a @ b])
+def test_matrices_of_float64_go_to_compiled_code_beside_a_model(compiled, call):
+    a, b = exact(96, 64), exact(64, 96)
+    with torch.no_grad(), products.fast_products(LARGE):
+        assert torch.equal(call(a, b), torch.matmul(a, b))
+        call(a.float(), b.float()), call(a[:7], b), call(a[0], b), call(a[:20], b[:, :20])
+        with pytest.raises(RuntimeError):
+            call(a, b.T)
+    assert compiled[0] == ((96, 64), (64, 96)) and len(compiled) == 2  # once by `torch.matmul`
+
+
+def test_derivatives_of_float64_products_are_torchs(compiled):
+    a, b = exact(96, 64), exact(64, 96)
+    moving = a.clone().requires_grad_(True)
+    products.product(moving, b).sum().backward()
+    assert torch.equal(moving.grad, b.sum(dim=1).expand(96, 64))
+    _, moved = torch.func.jvp(lambda x: products.product(x, b), (a,), (a,))
+    assert torch.equal(moved, a @ b)
+    stacked = torch.vmap(lambda x: products.product(x, b))(a[None].repeat(3, 1, 1))
+    assert torch.equal(stacked[2], a @ b)
+    assert compiled == []

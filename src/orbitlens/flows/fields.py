@@ -19,6 +19,7 @@ from orbitlens.flows._fast import fast_path
 from orbitlens.flows.mixing import Mixing
 from orbitlens.flows.system import Geometry, System
 from orbitlens.heads.rotary import Turning, resolve_rotary
+from orbitlens.running.products import product
 from orbitlens.running.threads import torch_threads
 
 # Of a score: beyond, attention is a choice of the largest, and floats overflow.
@@ -94,7 +95,7 @@ class AttentionField:
 
     def rows(self, seen: Tokens, shrink: float = 1.0) -> Float[Tensor, "tokens qkv"]:
         """Return queries of all heads, then keys, then values, side by side and not yet turned."""
-        rows = seen @ self.w_in
+        rows = product(seen, self.w_in)
         for m, bias in enumerate((self.system.b_q, self.system.b_k)):
             if bias is not None:
                 flat = bias.reshape(-1).to(rows)
@@ -103,7 +104,7 @@ class AttentionField:
 
     def output(self, means: Float[Tensor, "tokens mixed"], shrink: float = 1.0) -> Tokens:
         """Return what attention adds to the tokens, from the means of all heads' values."""
-        out = means @ self.w_out
+        out = product(means, self.w_out)
         return out if self.system.drift is None else out + self.system.drift * shrink
 
     def _mixed(self, x: Tokens, shrink: float, scale: float) -> Float[Tensor, "tokens mixed"]:

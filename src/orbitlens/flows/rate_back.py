@@ -16,6 +16,7 @@ from orbitlens.flows._fast.head_mixing import HeadMixing
 from orbitlens.flows._fast.mixing_back import MixingBack
 from orbitlens.flows.fields import LARGEST_LOGIT, AttentionField, lengths
 from orbitlens.flows.system import System
+from orbitlens.running.products import product
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,17 +77,17 @@ class RateBack:
     def _go_back(self, x: Tokens, kept: Evaluated, given: Tokens) -> Tokens:
         field = self.field
         given, beside = self._through_geometry(x, kept, given)
-        self._w_out.addmm_(kept.means.mT, given)
+        self._w_out += product(kept.means.mT, given)
         if self.system.drift is not None:
             self._b_out += given.sum(dim=0)
-        asked = (kept.rows, kept.means, kept.log_sums, given @ field.w_out.mT)
+        asked = (kept.rows, kept.means, kept.log_sums, product(given, field.w_out.mT))
         rows, slopes = self._back(*asked, self._scale, field.turn)
         self._slopes += slopes
         seen = field.seen(x)
-        self._w_in.addmm_(seen.mT, rows)
+        self._w_in += product(seen.mT, rows)
         if self.system.b_q is not None or self.system.b_k is not None:
             self._b_in += rows.sum(dim=0)
-        back = rows @ field.w_in.mT
+        back = product(rows, field.w_in.mT)
         positions = self.system.positions if self.system.reinjected else None
         if self.system.geometry.normalises_input:
             inside = x if positions is None else x + positions

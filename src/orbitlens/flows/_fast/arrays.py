@@ -13,9 +13,9 @@ from torch import Tensor
 from orbitlens.flows._fast.attention import ON_SPHERE, UNIT_INPUT, UNIT_OUTPUT, Array, SystemArrays
 from orbitlens.flows._fast.lanes import padded_width
 from orbitlens.flows._fast.mixer import mixer_address
-from orbitlens.running._compiled.powers import power_tables
 from orbitlens.flows.system import Geometry, Mask, System
 from orbitlens.heads.rotary import plane_indices, resolve_rotary
+from orbitlens.running._compiled.powers import power_tables
 
 Places = NDArray[np.int64]
 

@@ -10,12 +10,12 @@ from typing import NamedTuple, no_type_check
 import numpy as np
 from numpy.typing import NDArray
 
-from orbitlens.running._compiled.compiling import compiled
 from orbitlens.flows._fast.lanes import columns_for
 from orbitlens.flows._fast.mixer import mix_head
-from orbitlens.running._compiled.powers import Tables
 from orbitlens.flows._fast.rows import FAST, U
 from orbitlens.flows._fast.vectors import borrowed
+from orbitlens.running._compiled.compiling import compiled
+from orbitlens.running._compiled.powers import Tables
 
 Array = NDArray[np.float64]
 LARGEST_LOGIT = 1e280  # beyond, attention is a choice of the largest score, and floats overflow

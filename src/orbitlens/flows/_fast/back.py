@@ -24,11 +24,11 @@ from orbitlens.flows._fast.attention import (
     workspace,
 )
 from orbitlens.flows._fast.back_lanes import mix_back
-from orbitlens.running._compiled.compiling import compiled
 from orbitlens.flows._fast.dop853 import N_STAGES, move
 from orbitlens.flows._fast.lanes import columns_for
 from orbitlens.flows._fast.rows import FAST, U
 from orbitlens.flows.steps import DOP853
+from orbitlens.running._compiled.compiling import compiled
 
 _A, _B = DOP853.a, DOP853.b
 

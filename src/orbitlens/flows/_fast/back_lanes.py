@@ -13,7 +13,6 @@ queries. Weights are computed in both and kept in neither.
 
 from typing import no_type_check
 
-from orbitlens.running._compiled.compiling import compiled
 from orbitlens.flows._fast.exponentials import EXACT
 from orbitlens.flows._fast.lanes import (
     FULL_TERMS,
@@ -23,7 +22,6 @@ from orbitlens.flows._fast.lanes import (
     tops_of,
     view_of,
 )
-from orbitlens.running._compiled.powers import LANES
 from orbitlens.flows._fast.rows import visible_range
 from orbitlens.flows._fast.vectors import (
     bundle,
@@ -42,6 +40,8 @@ from orbitlens.flows._fast.vectors import (
     times,
     write_lanes,
 )
+from orbitlens.running._compiled.compiling import compiled
+from orbitlens.running._compiled.powers import LANES
 
 
 @no_type_check

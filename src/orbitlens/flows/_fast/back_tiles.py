@@ -15,13 +15,14 @@ from typing import NamedTuple, no_type_check
 import numpy as np
 from numpy.typing import NDArray
 
-from orbitlens.running._compiled.compiling import compiled
 from orbitlens.flows._fast.exponentials import EXACT
 from orbitlens.flows._fast.lanes import LOG2E, view_of
 from orbitlens.flows._fast.rows import U
+from orbitlens.flows._fast.tiles import Shape, edges_of, pack, raise_scores, score, weigh
+from orbitlens.running._compiled.compiling import compiled
 from orbitlens.running._compiled.tile_vectors import (
     add_far,
-    add_outer,
+    add_product,
     lanes_of,
     lower_row,
     pull_row,
@@ -29,7 +30,6 @@ from orbitlens.running._compiled.tile_vectors import (
     read_tile,
     tile_of,
 )
-from orbitlens.flows._fast.tiles import Shape, edges_of, pack, raise_scores, score, weigh
 
 STRETCH = 64  # keys: weights and what they are given are both to stay in the nearest cache
 TWO_VECTORS = 8  # coordinates of a head up to which one vector of them is enough
@@ -187,12 +187,14 @@ def _add_outers(rows, i, block, weights, first, low, high, n_parts, rear, sums):
     vectors, outputs = rear
     group = len(outputs)
     n_queries, n_keys = rows.shape[0] // n_parts, sums.shape[0] // n_parts
+    columns = weights.reshape(weights.size)
     for j in range(low // group * group, high, group):
         for part in range(n_parts):
             at, begin = part * n_keys + j, part * n_queries + i
             tile = read_tile(tile_of(sums, 0.0, vectors, outputs), sums, at)
             for lane in range(block):
-                tile = add_outer(tile, rows, begin + lane, weights, j - first, lane)
+                place = (j - first) * block + lane
+                tile = add_product(tile, rows, begin + lane, columns, place, block)
             put_tile(tile, sums, at)
 
 

@@ -20,10 +20,10 @@ from orbitlens.flows._fast.attention import (
     tidy,
     workspace,
 )
-from orbitlens.running._compiled.compiling import compiled
 from orbitlens.flows._fast.rows import FAST, U
 from orbitlens.flows._fast.vectors import borrowed
 from orbitlens.flows.steps import BIT_LONGER, DOP853, GROW, SAFETY, SHRINK, Stop
+from orbitlens.running._compiled.compiling import compiled
 
 N_STAGES = len(DOP853.b)
 PIECE = 2048  # coordinates summed over stages at a time: they stay in the nearest cache

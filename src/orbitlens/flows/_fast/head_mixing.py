@@ -14,8 +14,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from orbitlens.flows._fast.lanes import FULL_TERMS, WIDEST_LANES, mix_lanes_of_heads, padded_width
-from orbitlens.running._compiled.powers import LANES, power_tables
-from orbitlens.running._compiled.tile_vectors import SINGLE
 from orbitlens.flows._fast.tiles import (
     Packed,
     Shape,
@@ -27,6 +25,8 @@ from orbitlens.flows._fast.tiles import (
 )
 from orbitlens.flows.system import Mask, System
 from orbitlens.heads.rotary import Turning
+from orbitlens.running._compiled.powers import LANES, power_tables
+from orbitlens.running._compiled.tile_vectors import SINGLE
 from orbitlens.running.threads import do_parts, n_parts
 
 Headed = Float[Tensor, "heads tokens d_head"]

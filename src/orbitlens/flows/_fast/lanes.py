@@ -10,9 +10,7 @@ be reordered undo the rounding that a power begins with.
 import math
 from typing import no_type_check
 
-from orbitlens.running._compiled.compiling import compiled
 from orbitlens.flows._fast.exponentials import EXACT
-from orbitlens.running._compiled.powers import FULL, LANES, MIDDLE, SHORT
 from orbitlens.flows._fast.rows import LANES as ROW_LANES
 from orbitlens.flows._fast.rows import visible_range
 from orbitlens.flows._fast.vectors import (
@@ -35,6 +33,8 @@ from orbitlens.flows._fast.vectors import (
     spread,
     times,
 )
+from orbitlens.running._compiled.compiling import compiled
+from orbitlens.running._compiled.powers import FULL, LANES, MIDDLE, SHORT
 
 LOG2E = math.log2(math.e)
 WIDEST_LANES = 4  # coordinates of a head; of more, sums do not fit into registers

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from orbitlens.flows._fast.arrays import stacked_arrays
 from orbitlens.flows._fast.attention import Array, SystemArrays
-from orbitlens.running._compiled.compiling import compiled
 from orbitlens.flows._fast.dop853 import follow
 from orbitlens.flows.steps import Segment, StepLimits, Stop
 from orbitlens.flows.system import System
+from orbitlens.running._compiled.compiling import compiled
 from orbitlens.running.threads import do_parts
 
 TOGETHER = 8  # systems that a thread takes at a time

@@ -12,11 +12,11 @@ from llvmlite import ir
 from numba import carray, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
 
-from orbitlens.running._compiled.compiling import compiled_c
 from orbitlens.flows._fast.exponentials import EXACT
 from orbitlens.flows._fast.lanes import WIDEST_LANES, mix_lanes
-from orbitlens.running._compiled.powers import FULL, LANES
 from orbitlens.flows._fast.rows import mix_rows
+from orbitlens.running._compiled.compiling import compiled_c
+from orbitlens.running._compiled.powers import FULL, LANES
 
 N_ARRAYS, N_NUMBERS, N_REALS = 6, 7, 2
 SIGNATURE = types.void(

@@ -12,8 +12,8 @@ from typing import no_type_check
 
 import numpy as np
 
-from orbitlens.running._compiled.compiling import compiled
 from orbitlens.flows._fast.exponentials import HIGHEST, HIGHEST_SINGLE, exponential
+from orbitlens.running._compiled.compiling import compiled
 
 # Sums may be taken in any order; NaN and infinity stay what they are.
 FAST = {"reassoc", "contract", "arcp", "nsz"}

@@ -17,10 +17,10 @@ from llvmlite import binding
 from numba import config
 from numpy.typing import NDArray
 
-from orbitlens.running._compiled.compiling import compiled
 from orbitlens.flows._fast.exponentials import EXACT
 from orbitlens.flows._fast.lanes import LOG2E, SMALL, view_of
 from orbitlens.flows._fast.rows import U, visible_range
+from orbitlens.running._compiled.compiling import compiled
 from orbitlens.running._compiled.tile_vectors import (
     add_product,
     lanes_of,
@@ -165,7 +165,7 @@ def score(queries, keys, first, low, high, shape, scores):
     for g in range(low // group, (high + group - 1) // group):
         tile = tile_of(queries, 0.0, vectors, outputs)
         for c in range(r):
-            tile = add_product(tile, queries, c, keys, (g * r + c) * group)
+            tile = add_product(tile, queries, c, keys, (g * r + c) * group, 1)
         put_tile(tile, scores, g * group - first)
 
 
@@ -178,7 +178,7 @@ def weigh(scores, values, first, low, high, shape, sums):
     for c in range(0, width, group):
         tile = read_tile(tile_of(sums, 0.0, vectors, outputs), sums, c)
         for j in range(low, high):
-            tile = add_product(tile, scores, j - first, values, j * width + c)
+            tile = add_product(tile, scores, j - first, values, j * width + c, 1)
         put_tile(tile, sums, c)
 
 

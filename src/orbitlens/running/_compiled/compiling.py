@@ -7,7 +7,7 @@ process, which changes nothing but the time that its first use takes.
 
 Numba takes kept code for current as long as the function's own file is unchanged, whatever became
 of those that it calls: after an update by git, new tables would meet old loops. So what was kept
-before a folder's sources last changed is dropped, once a process.
+before a folder's sources, or those in this one, last changed is dropped, once a process.
 """
 
 from collections.abc import Callable
@@ -16,6 +16,7 @@ from typing import Any
 
 import numba
 
+HERE = Path(__file__).parent
 NO_PLACE = "cannot cache function"  # how numba's refusal begins
 _looked_at: set[Path] = set()
 
@@ -44,7 +45,8 @@ def drop_stale(sources: Path, kept: Path) -> None:
     if kept in _looked_at:
         return
     _looked_at.add(kept)
-    newest = max(file.stat().st_mtime for file in sources.glob("*.py"))
+    folders = (sources, HERE)  # what all compiled code is made of lies here
+    newest = max(file.stat().st_mtime for folder in folders for file in folder.glob("*.py"))
     for index in kept.glob("*.nbi"):
         if index.stat().st_mtime < newest:
             index.unlink(missing_ok=True)  # another process may have been quicker

@@ -177,8 +177,8 @@ def tile_of(_: Any, like: Any, value: Any, vectors: Any, outputs: Any) -> Any:
 
 
 @intrinsic
-def add_product(_: Any, tile: Any, a: Any, row: Any, b: Any, start: Any) -> Any:
-    """Return a tile plus the products of a row of `a` with b[start], b[start + 1], ..."""
+def add_product(_: Any, tile: Any, a: Any, row: Any, b: Any, start: Any, step: Any) -> Any:
+    """Return a tile plus the products of a row of `a` with b[start], b[start + step], ..."""
     bits = tile.bits
 
     def generate(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
@@ -188,15 +188,15 @@ def add_product(_: Any, tile: Any, a: Any, row: Any, b: Any, start: Any) -> Any:
             for m in range(tile.n_vectors)
         ]
         for o in range(tile.n_outputs):
-            at = builder.gep(first, [context.get_constant(types.intp, o)])
-            number = _spread(builder, builder.load(at), bits)
+            far = builder.mul(args[5], context.get_constant(types.intp, o))
+            number = _spread(builder, builder.load(builder.gep(first, [far])), bits)
             for m, row_m in enumerate(rows):
                 place = o * tile.n_vectors + m
                 now = _fused(builder, bits, row_m, number, builder.extract_value(made, place))
                 made = builder.insert_value(made, now, place)
         return made
 
-    return tile(tile, a, types.intp, b, types.intp), generate
+    return tile(tile, a, types.intp, b, types.intp, types.intp), generate
 
 
 @intrinsic
@@ -318,30 +318,6 @@ def largest_seen(_: Any, top: Any, array: Any, row: Any, i: Any, j: Any, view: A
 
 
 # --- the way back ----------------------------------------------------------------------------
-
-
-@intrinsic
-def add_outer(_: Any, tile: Any, a: Any, row: Any, b: Any, first: Any, column: Any) -> Any:
-    """Return a tile plus the products of a row of `a` with b[first, column], the next row's, ..."""
-    bits = tile.bits
-
-    def generate(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        made = args[0]
-        rows = [
-            _load(builder, _row(context, builder, a, args[1], args[2], m), bits)
-            for m in range(tile.n_vectors)
-        ]
-        for o in range(tile.n_outputs):
-            at = builder.add(args[4], context.get_constant(types.intp, o))
-            value = builder.load(_place(context, builder, b, args[3], at, args[5]))
-            number = _spread(builder, value, bits)
-            for m, row_m in enumerate(rows):
-                place = o * tile.n_vectors + m
-                now = _fused(builder, bits, row_m, number, builder.extract_value(made, place))
-                made = builder.insert_value(made, now, place)
-        return made
-
-    return tile(tile, a, types.intp, b, types.intp, types.intp), generate
 
 
 @intrinsic

@@ -10,7 +10,7 @@ import numba
 import pytest
 
 import orbitlens
-from orbitlens.flows._fast import compiling
+from orbitlens.running._compiled import compiling
 from orbitlens.running._compiled.compiling import compiled
 
 SOURCE = Path(orbitlens.__file__).parent
@@ -26,7 +26,7 @@ def test_flows_run_where_neither_the_home_nor_the_package_can_be_written(tmp_pat
     """A file stands where each cache would be, so that even the superuser cannot write there."""
     package = tmp_path / "orbitlens"
     shutil.copytree(SOURCE, package, ignore=shutil.ignore_patterns("__pycache__"))
-    for folder in (package / "flows", package / "flows" / "_fast"):
+    for folder in (package / "flows", package / "flows" / "_fast", package / "running/_compiled"):
         (folder / "__pycache__").write_text("")
     nowhere = {"HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null", "PYTHONPATH": str(tmp_path)}
     environment = {**os.environ, **nowhere, "PYTHONDONTWRITEBYTECODE": "1"}

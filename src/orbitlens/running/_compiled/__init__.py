@@ -1,0 +1,1 @@
+"""Compiled code that more than flows use: numba's decorator, tiles in registers, products."""
