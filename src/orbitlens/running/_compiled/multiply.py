@@ -24,19 +24,26 @@ SIGNATURE = types.void(*[types.CPointer(types.float64)] * N_POINTERS, *[types.in
 
 
 def fits(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors are matrices, or stacks of as many, that are worth compiled code."""
-    if not {a.dim(), b.dim()} <= {2, 3} or a.shape[-1] != b.shape[-2]:
-        return False
-    heights = {_height(a), _height(b)}
-    if len(heights) == 2 and 1 not in heights:
+    """Whether two tensors are matrices, or stacks of them, that are worth compiled code."""
+    if min(a.dim(), b.dim()) < 2 or a.shape[-1] != b.shape[-2]:
         return False
     n, depth, m = a.shape[-2], a.shape[-1], b.shape[-1]
-    return min(n, depth, m) >= NARROWEST and max(heights) * n * depth * m >= LEAST_WORK
+    if min(n, depth, m) < NARROWEST:
+        return False
+    try:
+        lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except RuntimeError:  # torch's own product says it better
+        return False
+    return lead.numel() * n * depth * m >= LEAST_WORK
 
 
 def multiply(a: Tensor, b: Tensor) -> Tensor:
     """Return the products of two float64 tensors that `fits` lets pass."""
     n, depth, m = a.shape[-2], a.shape[-1], b.shape[-1]
+    if max(a.dim(), b.dim()) > 3:  # a stack of stacks is one
+        lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        flat = (x.expand(*lead, -1, -1).reshape(-1, *x.shape[-2:]) for x in (a, b))
+        return multiply(*flat).view(*lead, n, m)
     stack = max(_height(a), _height(b))
     out = a.new_empty(*([stack] if 3 in {a.dim(), b.dim()} else []), n, m)
     steps = (*_steps(a), *_steps(b))
