@@ -1,11 +1,16 @@
 """Attention with tokens in lanes: its powers of two, and its loops against plain NumPy."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
+from orbitlens.flows._fast.arrays import system_arrays
 from orbitlens.flows._fast.lanes import columns_for, mix_lanes, padded_width
+from orbitlens.flows._fast.pairs import is_symmetric, memory_for_pairs
+from orbitlens.flows.system import Geometry, Mask, system_of_maps
 from orbitlens.running._compiled.powers import (
     FULL,
     LANES,
@@ -38,6 +43,9 @@ def test_polynomials_are_as_exact_as_a_tolerance_asks():
 # --- attention -------------------------------------------------------------------------------
 
 
+NOTHING = np.empty((0, LANES))  # without memory for pairs, each query is mixed by itself
+
+
 def visible(n, causal, window):
     offsets = np.arange(n)[:, None] - np.arange(n)
     seen = offsets >= 0 if causal else np.ones((n, n), dtype=bool)
@@ -64,10 +72,10 @@ def drawn(width, n, seed=0):
     return arrays
 
 
-def lanes_mix(arrays, n, setting, rtol=0.0, parts=None):
+def lanes_mix(arrays, n, setting, rtol=0.0, parts=None, memory=NOTHING):
     out = np.zeros_like(arrays[0])
     for begin, end in parts or [(0, n)]:
-        mix_lanes(*arrays, *setting, n, power_tables(rtol), begin, end, out)
+        mix_lanes(*arrays, *setting, n, power_tables(rtol), begin, end, memory, out)
     return out[:, :n]
 
 
@@ -114,6 +122,75 @@ def test_a_number_that_is_none_stays_so():
     found = lanes_mix(arrays, 16, SETTINGS["full"])
     assert np.isnan(found[:, 3]).all()
     assert np.isfinite(np.delete(found, 3, axis=1)).all()
+
+
+# --- pairs -----------------------------------------------------------------------------------
+
+
+def symmetric_arrays(width, n, seed):
+    """Return queries, keys that are a symmetric map of them, and values."""
+    arrays = drawn(width, n, seed=seed)
+    half = np.random.default_rng(seed).standard_normal((width, width))
+    arrays[1] = (half + half.T) @ arrays[0]
+    return arrays
+
+
+@pytest.mark.parametrize("n", [1, 7, 8, 16, 21, 64, 72, 131, 200])
+def test_pairs_of_symmetric_scores_mix_as_numpy_does(n):
+    for width in (2, 3):
+        arrays = symmetric_arrays(width, n, seed=n)
+        setting = (0.3, *SETTINGS["full"][1:])
+        expected = plain_mix(*arrays[:, :, :n], setting)
+        memory = memory_for_pairs(width, arrays.shape[2])
+        for rtol, near in ((1e-6, 5e-11), (1e-9, 1e-12)):
+            found = lanes_mix(arrays, n, setting, rtol, memory=memory)
+            np.testing.assert_allclose(found, expected, rtol=0, atol=near)
+            one_by_one = lanes_mix(arrays, n, setting, rtol)
+            np.testing.assert_allclose(found, one_by_one, rtol=0, atol=1e-13)
+            assert n < 16 or not np.array_equal(found, one_by_one)  # another order of sums
+
+
+def test_scores_too_large_for_powers_without_a_factor_are_not_taken_in_pairs():
+    arrays = symmetric_arrays(2, 24, seed=1)
+    setting = SETTINGS["large scores"]
+    found = lanes_mix(arrays, 24, setting, 1e-9, memory=memory_for_pairs(2, 24))
+    assert np.array_equal(found, lanes_mix(arrays, 24, setting, 1e-9))
+
+
+def test_pairs_would_mix_scores_that_are_not_symmetric_wrongly():
+    """The control: what `is_symmetric` is there for."""
+    arrays = drawn(2, 24)
+    found = lanes_mix(arrays, 24, SETTINGS["full"], 1e-9, memory=memory_for_pairs(2, 24))
+    assert np.abs(found - plain_mix(*arrays, SETTINGS["full"])).max() > 0.1
+
+
+def symmetry_of(**changes):
+    """Return what is said of a system with a symmetric score map after some changes."""
+    half = torch.from_numpy(np.random.default_rng(3).standard_normal((3, 3)))
+    system = system_of_maps(half + half.T, torch.eye(3, dtype=torch.float64))
+    return bool(is_symmetric(system_arrays(replace(system, **changes), 8), 0))
+
+
+def test_symmetric_is_what_has_the_same_scores_both_ways():
+    turned = torch.tensor([[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]).double()
+    bias, slopes = torch.ones(1, 3, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
+    assert symmetry_of() and symmetry_of(geometry=Geometry.SPHERE, beta=7.0)
+    assert symmetry_of(w_q=2.0 * symmetric_factor(), w_k=symmetric_factor())
+    for change in (
+        {"w_q": turned[None]},
+        {"mask": Mask.CAUSAL},
+        {"window": 3},
+        {"b_q": bias},
+        {"b_k": bias},
+        {"alibi_slopes": slopes},
+        {"unnormalised": True},
+    ):
+        assert not symmetry_of(**change)
+
+
+def symmetric_factor():
+    """Return a map whose product with itself, turned round, is symmetric but for rounding."""
+    return torch.from_numpy(np.random.default_rng(4).standard_normal((1, 3, 3)))
 
 
 def test_heads_are_filled_up_to_what_loops_take():

@@ -169,13 +169,13 @@ def test_the_processor_decides(monkeypatch, tmp_path, capability, maker, expecte
 def compiled(monkeypatch):
     """Have compiled code be the faster one, and count what it multiplies."""
     monkeypatch.setattr(products, "has_half_width", lambda: True)
-    calls, run = [], multiply.multiply
+    calls, run = [], multiply.multiply_tensors
 
     def counted(a, b):
         calls.append((tuple(a.shape), tuple(b.shape)))
         return run(a, b)
 
-    monkeypatch.setattr(multiply, "multiply", counted)
+    monkeypatch.setattr(multiply, "multiply_tensors", counted)
     return calls
 
 

@@ -25,6 +25,7 @@ from orbitlens.trajectory import Status, Trajectory
 CLUSTER = 1e-3  # tokens this close, in units of the cloud's first size, are one cluster
 TREND = math.log(2)  # change of the logarithm of size that makes a trend
 TURN = 0.01  # change of S that makes one (theory section 7)
+SAFE = 1e-250  # of squares: above, and below its reciprocal, none of their parts was lost
 NO_SPREAD = 1e-300  # of 1 - C: below, a logarithm would be infinite
 
 Array = NDArray[np.float64]
@@ -116,6 +117,11 @@ def describe_ends(
 
 def _lengths(x: Array) -> Array:
     """Return the lengths of tokens, whose squares may be out of range."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = np.einsum("...d,...d->...", x, x)
+    if ((squares > SAFE) & (squares < 1 / SAFE)).all():
+        plain: Array = np.sqrt(squares)
+        return plain
     top = np.clip(np.abs(x).max(axis=-1, keepdims=True), 1e-300, 1e300)
     unit = x / top
     lengths: Array = np.sqrt(np.einsum("...d,...d->...", unit, unit)) * top[..., 0]

@@ -29,7 +29,7 @@ MOST_NUMBERS = 2**24  # of stages that are kept: 128 MB
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class StepTaken:
     """One step that was taken."""
 
     start: Tokens
@@ -38,10 +38,10 @@ class Step:
 
 
 @dataclass(kw_only=True)
-class Taken:
+class StepsTaken:
     """The steps of a run."""
 
-    steps: list[Step] = field(default_factory=list)
+    steps: list[StepTaken] = field(default_factory=list)
     end: Tokens
     t: float = 0.0
     stop: Stop = Stop.DONE
@@ -74,18 +74,20 @@ class StepsBack:
     n_tokens: int
     rtol: float
 
-    def follow(self, start: Tensor, until: float, max_steps: int) -> Taken:
+    def follow(self, start: Tensor, until: float, max_steps: int) -> StepsTaken:
         """Follow tokens, and keep the steps."""
         x = start.double()
         chart = _Kept(self.system, self.n_tokens, RateBack(self.system, self.n_tokens))
-        taken = Taken(end=x)
+        taken = StepsTaken(end=x)
 
         def keep(y: Vector, h: float) -> None:
             # The first rate is that at the start; tries that failed lie between it and the last.
             stages = [chart.seen[0], *chart.seen[-DOP853.n_stages : -1]]
             taken.n_numbers += sum(stage.n_numbers for stage in stages)
             kept = stages if taken.n_numbers <= MOST_NUMBERS else None
-            taken.steps.append(Step(start=torch.from_numpy(y.reshape(x.shape)), h=h, stages=kept))
+            taken.steps.append(
+                StepTaken(start=torch.from_numpy(y.reshape(x.shape)), h=h, stages=kept)
+            )
             del chart.seen[: -1 if not chart.constrained else None]
 
         limits = StepLimits(rtol=self.rtol, max_steps=max_steps)
@@ -97,7 +99,7 @@ class StepsBack:
         taken.t, taken.stop = segment.t, segment.stop
         return taken
 
-    def back(self, taken: Taken, gradient: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def back(self, taken: StepsTaken, gradient: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the gradients with respect to the start and to the system's tensors, by name."""
         rate, back = RateBack(self.system, self.n_tokens), gradient.double()
         space = np.empty((2, DOP853.n_stages, back.numel()))
@@ -107,7 +109,7 @@ class StepsBack:
         return back, rate.gradients()
 
     def _step_back(
-        self, rate: RateBack, step: Step, back: Tensor, known: Vector, handed: Vector
+        self, rate: RateBack, step: StepTaken, back: Tensor, known: Vector, handed: Vector
     ) -> Tensor:
         """Go back through a step; the last two are memory for its rates and what they hand back."""
         start, h, method = step.start.numpy().ravel(), step.h, DOP853

@@ -82,7 +82,7 @@ def _compiled_product(a: Any, b: Any) -> Tensor:  # noqa: ANN401 - anything may 
         return torch.matmul(a, b)
     from orbitlens.running._compiled import multiply  # numba is slow to import
 
-    return multiply.multiply(a, b) if multiply.fits(a, b) else torch.matmul(a, b)
+    return multiply.multiply_tensors(a, b) if multiply.fits(a, b) else torch.matmul(a, b)
 
 
 def _operands(

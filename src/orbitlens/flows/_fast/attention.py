@@ -10,8 +10,9 @@ from typing import NamedTuple, no_type_check
 import numpy as np
 from numpy.typing import NDArray
 
-from orbitlens.flows._fast.lanes import columns_for
+from orbitlens.flows._fast.lanes import WIDEST_LANES, columns_for
 from orbitlens.flows._fast.mixer import mix_head
+from orbitlens.flows._fast.pairs import is_symmetric, memory_for_pairs
 from orbitlens.flows._fast.rows import FAST, U
 from orbitlens.flows._fast.vectors import borrowed
 from orbitlens.running._compiled.compiling import compiled
@@ -83,7 +84,7 @@ def lent(system):
 @compiled()
 def lent_work(work):
     """Return a workspace whose arrays are not counted; the caller's own keeps them."""
-    seen, q, k, v, mixed, flow = work
+    seen, q, k, v, mixed, flow, symmetric, memory = work
     return (
         borrowed(seen),
         borrowed(q),
@@ -91,6 +92,8 @@ def lent_work(work):
         borrowed(v),
         borrowed(mixed),
         borrowed(flow),
+        borrowed(symmetric),
+        borrowed(memory),
     )
 
 
@@ -158,7 +161,7 @@ def unit_tokens(y, n, d):
 
 
 @no_type_check
-@compiled(fastmath=FAST)
+@compiled(fastmath=FAST, forceinline=True)
 def project(x, weight, bias, shrink, width, out):
     """Write weight^T x + shrink bias into the first rows of `out`; tokens are columns."""
     n = U(x.shape[1])
@@ -166,14 +169,32 @@ def project(x, weight, bias, shrink, width, out):
         start = bias[a] * shrink if bias.size else 0.0
         for i in range(n):
             out[a, i] = start
-        for c in range(U(x.shape[0])):
-            w = weight[c, a]
-            for i in range(n):
-                out[a, i] += w * x[c, i]
+        _add_rows(weight[:, a], x, x.shape[0], n, out[a])
 
 
 @no_type_check
-@compiled(fastmath=FAST)
+@compiled(fastmath=FAST, forceinline=True)
+def _add_rows(weights, rows, n_rows, n, out):
+    """Add weights_c rows_c of the first rows to `out`: two or three at a time, in one pass."""
+    done = 0
+    while n_rows - done > 1:
+        w0, w1, first, second = weights[done], weights[done + 1], rows[done], rows[done + 1]
+        if n_rows - done == 3:
+            w2, third = weights[done + 2], rows[done + 2]
+            for i in range(n):
+                out[i] += w0 * first[i] + w1 * second[i] + w2 * third[i]
+            return
+        for i in range(n):
+            out[i] += w0 * first[i] + w1 * second[i]
+        done += 2
+    if done < n_rows:
+        w0, first = weights[done], rows[done]
+        for i in range(n):
+            out[i] += w0 * first[i]
+
+
+@no_type_check
+@compiled(fastmath=FAST, forceinline=True)
 def turn(x, system):
     """Turn the planes of queries or keys by the angles of their tokens."""
     for m in range(system.first.size):
@@ -185,7 +206,7 @@ def turn(x, system):
 
 
 @no_type_check
-@compiled(fastmath=FAST)
+@compiled(fastmath=FAST, forceinline=True)
 def see(system, y, shrink, seen):
     """Write what attention sees of the tokens into the columns of `seen`."""
     d, n = U(seen.shape[0]), U(seen.shape[1])
@@ -201,32 +222,46 @@ def see(system, y, shrink, seen):
 
 
 @no_type_check
-@compiled(fastmath=FAST)
+@compiled(fastmath=FAST, forceinline=True)
 def add_output(weight, mixed, width, flow):
     """Add weight^T mixed to `flow`; tokens are columns."""
-    n = U(flow.shape[1])
     for c in range(U(flow.shape[0])):
-        for a in range(U(width)):
-            w = weight[a, c]
-            for i in range(n):
-                flow[c, i] += w * mixed[a, i]
+        _add_rows(weight[:, c], mixed, width, U(flow.shape[1]), flow[c])
 
 
 @no_type_check
-@compiled()
-def _mix(system, q, k, v, scale, slope, n, mixed):
+@compiled(fastmath=FAST, forceinline=True)
+def _to_tangents(seen, flow, along):
+    """Take from the flow of each (unit) token its part along the token; `along` is to work in."""
+    d, n = U(flow.shape[0]), U(flow.shape[1])
+    for i in range(n):
+        along[i] = 0.0
+    for c in range(d):
+        for i in range(n):
+            along[i] += seen[c, i] * flow[c, i]
+    for c in range(d):
+        for i in range(n):
+            flow[c, i] -= along[i] * seen[c, i]
+
+
+@no_type_check
+@compiled(forceinline=True)
+def _mix(system, q, k, v, scale, slope, n, memory, n_memory, mixed):
     """Write the means of one head's values into `mixed`."""
     full, quick = system.powers
-    sizes = (q.shape[0], q.shape[1], n, quick.shape[0])
+    sizes = (q.shape[0], q.shape[1], n, quick.shape[0], n_memory)
     sees = (int(system.causal), system.window, int(system.unnormalised))
-    mix_head(system.mixer, (q, k, v, mixed, full, quick), sizes + sees, (scale, slope))
+    mix_head(system.mixer, (q, k, v, mixed, full, quick, memory), sizes + sees, (scale, slope))
 
 
 @no_type_check
-@compiled(fastmath=FAST)
+@compiled(fastmath=FAST, forceinline=True)
 def attend(system, y, log_scale, out, work):
-    """Write A(exp(log_scale) x) / exp(log_scale), of the tokens x in y, into `out`."""
-    seen, q, k, v, mixed, flow = work
+    """Write A(exp(log_scale) x) / exp(log_scale), of the tokens x in y, into `out`.
+
+    On a sphere whose tokens attention sees as they are, its part along each token is taken out.
+    """
+    seen, q, k, v, mixed, flow, symmetric, memory = work
     d, n = U(seen.shape[0]), U(seen.shape[1])
     none = system.b_q[:0, 0] if system.b_q.size else system.drift[:0]
     shrink = math.exp(min(-log_scale, 700.0))
@@ -245,11 +280,21 @@ def attend(system, y, log_scale, out, work):
         turn(q, system)
         turn(k, system)
         slope = system.slopes[h] * system.beta if system.slopes.size else 0.0
-        _mix(system, q, k, v, scale, slope, seen.shape[1], mixed)
+        n_memory = memory.shape[0] if symmetric[h] else 0
+        _mix(system, q, k, v, scale, slope, seen.shape[1], memory, n_memory, mixed)
         add_output(system.w_o[h], mixed, system.width, flow)
+    if sees_sphere(system):
+        _to_tangents(seen, flow, mixed[0])
     for c in range(d):
         for i in range(n):
             out[i * d + c] = flow[c, i]
+
+
+@no_type_check
+@compiled(forceinline=True)
+def sees_sphere(system):
+    """Return whether tokens are on a sphere, attention sees them, and nothing follows it."""
+    return system.geometry == ON_SPHERE and not system.positions.size
 
 
 @no_type_check
@@ -258,6 +303,10 @@ def workspace(system, n):
     """Return arrays to work in; coordinates that only fill up a head stay zero."""
     d, r = system.w_q.shape[1], system.w_q.shape[2]
     columns = columns_for(n, r)
+    symmetric = np.zeros(system.w_q.shape[0], np.bool_)
+    if r <= WIDEST_LANES:
+        for h in range(symmetric.size):
+            symmetric[h] = is_symmetric(system, h)
     return (
         np.empty((d, n)),
         np.zeros((r, columns)),
@@ -265,13 +314,19 @@ def workspace(system, n):
         np.zeros((r, columns)),
         np.zeros((r, columns)),
         np.empty((d, n)),
+        symmetric,
+        memory_for_pairs(r, columns if symmetric.any() else 0),
     )
 
 
 @no_type_check
-@compiled(fastmath=FAST)
-def rate(system, y, scaled, n, out, work):
-    """Write dy/dt into `out`, in the raw chart or (`scaled`) the scaled one."""
+@compiled(fastmath=FAST, forceinline=True)
+def rate_here(system, y, scaled, n, out, work):
+    """Write dy/dt into `out`, in the raw chart or (`scaled`) the scaled one.
+
+    Compiled into its caller: a call that hands on all arrays of a system takes a fifth of the rate
+    of 64 tokens.
+    """
     d = system.w_q.shape[1]
     size = n * d
     attend(system, y, y[size] if scaled else 0.0, out, work)
@@ -285,13 +340,20 @@ def rate(system, y, scaled, n, out, work):
         return
     if system.geometry & UNIT_OUTPUT:
         unit_tokens(out, n, d)
-    if system.geometry & ON_SPHERE:
+    if system.geometry & ON_SPHERE and not sees_sphere(system):
         for i in range(n):
             along = 0.0
             for c in range(d):
                 along += y[i * d + c] * out[i * d + c]
             for c in range(d):
                 out[i * d + c] -= along * y[i * d + c]
+
+
+@no_type_check
+@compiled()
+def rate(system, y, scaled, n, out, work):
+    """Do what `rate_here` does, where no time is to be had: it is compiled once for all."""
+    rate_here(system, y, scaled, n, out, work)
 
 
 @no_type_check

@@ -10,7 +10,10 @@ be reordered undo the rounding that a power begins with.
 import math
 from typing import no_type_check
 
+import numpy as np
+
 from orbitlens.flows._fast.exponentials import EXACT
+from orbitlens.flows._fast.pairs import mix_pairs
 from orbitlens.flows._fast.rows import LANES as ROW_LANES
 from orbitlens.flows._fast.rows import visible_range
 from orbitlens.flows._fast.vectors import (
@@ -148,18 +151,36 @@ def _blocks(q, k, v, factor, slope, sees, n, small, tables, begin, end, coordina
 
 
 @no_type_check
+@compiled(fastmath=EXACT)
+def _in_pairs(q, k, v, factor, n, powers, coordinates, memory, out):
+    """Mix pair by pair, in heads of two or three; an exact power is not compiled for it."""
+    if powers.shape[0] == N_SHORT:
+        mix_pairs(q, k, v, factor, n, powers, SHORT_TERMS, coordinates, memory, out)
+    else:
+        mix_pairs(q, k, v, factor, n, powers, MIDDLE_TERMS, coordinates, memory, out)
+
+
+@no_type_check
 @compiled(fastmath=EXACT, nogil=True)
-def mix_lanes(q, k, v, scale, slope, causal, window, unnormalised, n, tables, begin, end, out):
+def mix_lanes(
+    q, k, v, scale, slope, causal, window, unnormalised, n, tables, begin, end, memory, out
+):
     """Write the means of one head's values for the tokens begin ... end - 1 into `out`.
 
     Tokens are columns, filled up with zeros to whole blocks of LANES; `begin` is the first of a
     block, and tokens of the last block are all written. `tables` are those of `power_tables`.
+    `memory` has rows (`memory_for_pairs`) where scores are symmetric and all tokens are asked for.
     """
     factor, slope = scale * LOG2E, slope * LOG2E
     sees = (causal, window, unnormalised)
     bounded = slope == 0.0 and abs(factor) * longest_column(q, n) * longest_column(k, n) <= SMALL
     small = unnormalised or bounded
-    if q.shape[0] == 2:
+    paired = small and memory.shape[0] > 0 and tables[1].shape[0] <= N_MIDDLE
+    if q.shape[0] == 2 and paired:
+        _in_pairs(q, k, v, factor, n, tables[1], (0,) * 2, memory, out)
+    elif q.shape[0] == 3 and paired:
+        _in_pairs(q, k, v, factor, n, tables[1], (0,) * 3, memory, out)
+    elif q.shape[0] == 2:
         _blocks(q, k, v, factor, slope, sees, n, small, tables, begin, end, (0,) * 2, out)
     elif q.shape[0] == 3:
         _blocks(q, k, v, factor, slope, sees, n, small, tables, begin, end, (0,) * 3, out)
@@ -173,7 +194,7 @@ def mix_lanes_of_heads(
     q, k, v, scale, slopes, causal, window, unnormalised, n, tables, begin, end, out
 ):
     """Do `mix_lanes` for the columns begin ... end - 1 of all heads, one after the other."""
-    columns = q.shape[2]
+    columns, none = q.shape[2], np.empty((0, LANES))
     for h in range(begin // columns, (end - 1) // columns + 1):
         first, last = max(begin - h * columns, 0), min(end - h * columns, n)
         slope = slopes[h]
@@ -190,5 +211,6 @@ def mix_lanes_of_heads(
             tables,
             first,
             last,
+            none,
             out[h],
         )

@@ -18,7 +18,7 @@ from orbitlens.flows._fast.rows import mix_rows
 from orbitlens.running._compiled.compiling import compiled_c
 from orbitlens.running._compiled.powers import FULL, LANES
 
-N_ARRAYS, N_NUMBERS, N_REALS = 6, 7, 2
+N_ARRAYS, N_NUMBERS, N_REALS = 7, 8, 2
 SIGNATURE = types.void(
     *[types.CPointer(types.float64)] * N_ARRAYS,
     *[types.intp] * N_NUMBERS,
@@ -41,10 +41,12 @@ def _mix_head(
     out,
     full,
     quick,
+    memory,
     width,
     columns,
     n,
     n_quick,
+    n_memory,
     causal,
     window,
     unnormalised,
@@ -56,14 +58,15 @@ def _mix_head(
     mixed, hides, raw = carray(out, shape), causal != 0, unnormalised != 0
     if width <= WIDEST_LANES:
         tables = (carray(full, (N_FULL, LANES)), carray(quick, (n_quick, LANES)))
-        mix_lanes(queries, keys, values, scale, slope, hides, window, raw, n, tables, 0, n, mixed)
+        rows, sees = carray(memory, (n_memory, LANES)), (hides, window, raw)
+        mix_lanes(queries, keys, values, scale, slope, *sees, n, tables, 0, n, rows, mixed)
     else:
         mix_rows(queries, keys, values, scale, slope, hides, window, raw, 0, n, mixed)
 
 
 @intrinsic
 def mix_head(_: Any, address: Any, arrays: Any, numbers: Any, reals: Any) -> Any:
-    """Call the function at an address with six arrays, seven whole numbers and two floats."""
+    """Call the function at an address with seven arrays, eight whole numbers and two floats."""
 
     def generate(context: Any, builder: Any, _signature: Any, a: Any) -> Any:
         given = []

@@ -37,13 +37,13 @@ def fits(a: Tensor, b: Tensor) -> bool:
     return lead.numel() * n * depth * m >= LEAST_WORK
 
 
-def multiply(a: Tensor, b: Tensor) -> Tensor:
+def multiply_tensors(a: Tensor, b: Tensor) -> Tensor:
     """Return the products of two float64 tensors that `fits` lets pass."""
     n, depth, m = a.shape[-2], a.shape[-1], b.shape[-1]
     if max(a.dim(), b.dim()) > 3:  # a stack of stacks is one
         lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         flat = (x.expand(*lead, -1, -1).reshape(-1, *x.shape[-2:]) for x in (a, b))
-        return multiply(*flat).view(*lead, n, m)
+        return multiply_tensors(*flat).view(*lead, n, m)
     stack = max(_height(a), _height(b))
     out = a.new_empty(*([stack] if 3 in {a.dim(), b.dim()} else []), n, m)
     steps = (*_steps(a), *_steps(b))
