@@ -34,7 +34,7 @@ from orbitlens.running.batches import batches_of, limits_for
 from orbitlens.running.info import model_info, reading_cost
 from orbitlens.running.inputs import Batch, inputs_of
 from orbitlens.running.model import Model, load
-from orbitlens.running.threads import threads_for
+from orbitlens.running.threads import threads_for, threads_for_layers
 
 Progress = Callable[[int, int | None], None]
 AS_WEIGHTS_SAY = "as the weights say"
@@ -72,7 +72,8 @@ def positions(
         raise InputError("some layers were asked for: what is run or repaired is the whole model.")
     opened = load(model)
     started = time.perf_counter()
-    layers, flags = _layers(opened, chosen, progress)
+    with threads_for_layers(opened.architecture.widest):
+        layers, flags = _layers(opened, chosen, progress)
     tried: tuple[HypothesisTrial, ...] = ()
     n_tokens, shown = 0, None
     if text is not None:
