@@ -62,7 +62,7 @@ def drawn(result):
 def tiny(monkeypatch):
     """A study that takes no time, in place of the real ones."""
 
-    def make(data_files=None, **measures):
+    def make(data_files=None, minutes=10, **measures):
         study = Study(
             name="tiny",
             title="A tiny study",
@@ -73,6 +73,7 @@ def tiny(monkeypatch):
             claims=tuple(claim(key) for key in measures),
             parts=lambda: Parts(measures=measures, figures=drawn),
             data_files=data_files or {},
+            minutes=minutes,
         )
         monkeypatch.setattr(registry, "STUDIES", {"tiny": study})
 
@@ -102,6 +103,19 @@ def test_a_run_shows_numbers_writes_files_and_is_reused(tiny, tmp_path):
     assert "1 of 1 claims were measured before" in run(
         "study", "run", "all", "--scale", "smoke", "--out", out
     )
+
+
+def test_a_long_study_says_so_before_it_starts_and_in_the_list(tiny, tmp_path):
+    note, words = "tiny: up to 30 minutes on two cores", "Up to 30 minutes."
+    for minutes, scale, said in (
+        (30, "default", True),
+        (10, "default", False),
+        (30, "smoke", False),
+    ):
+        tiny(minutes=minutes, **{"1": one})
+        outcome = run_command("study", "run", "tiny", "--scale", scale, "--out", tmp_path)
+        assert (note in outcome.stderr) == said
+        assert (words in run("study", "list")) == (minutes == 30)
 
 
 def test_json_on_stdout_is_nothing_but_json(tiny, tmp_path):

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from orbitlens_papers.bench import SEEDS, Scale
+from orbitlens_papers.bench import SEEDS, Scale
 from orbitlens_papers.registry import STUDIES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,6 +48,20 @@ def test_pages_and_readme_are_up_to_date():
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", list(STUDIES))
+def test_a_study_that_takes_more_than_ten_minutes_says_so(name):
+    """Seconds were measured with as many seeds as a claim was run with; a fold is a seed."""
+    study = STUDIES[name]
+    data = json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+    seeds = study.folds or SEEDS[Scale.DEFAULT]
+    seconds = sum(
+        finding["seconds"] * min(1.0, seeds / (finding.get("origin") or data)["seeds"])
+        for finding in data["findings"]
+    )
+    assert seconds <= 60 * study.minutes
+    assert study.is_long == (seconds > 600)
 
 
 @pytest.mark.parametrize("name", list(STUDIES))

@@ -197,8 +197,12 @@ def verify(
 def _run_one(
     study: "Study", settings: "Settings", out: Path, executor: "Executor | None", fresh: bool
 ) -> "StudyResult":
+    from orbitlens_papers.bench import Scale
     from orbitlens_papers.running import run_study
 
+    if settings.scale is Scale.DEFAULT and not settings.claims and study.is_long:
+        note = f"{study.name}: up to {study.minutes} minutes on two cores; a rerun resumes."
+        stderr().print(note, soft_wrap=True, markup=False)
     with progress_bar(study.name) as report:
         return run_study(study, settings, out, executor=executor, progress=report, fresh=fresh)
 

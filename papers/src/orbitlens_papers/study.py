@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Measure = Callable[["Bench"], Outcome]
 Figures = Callable[["StudyResult"], "tuple[Figure, ...]"]
+QUICK = 10  # minutes that the default scale takes at most, where a study does not say otherwise
 # Packages by the names they are imported under, where those differ from the ones of the index.
 PACKAGES = {"PIL": "pillow", "sklearn": "scikit-learn", "causallearn": "causal-learn"}
 
@@ -57,6 +58,7 @@ class Study:
     read: str  # what was read of the paper
     claims: tuple[Claim, ...]
     parts: Callable[[], Parts]
+    minutes: int = QUICK  # that the default scale takes at most, on two cores
     at: str = ""  # the scale of what is not tested as stated, beside the paper's
     # What a verdict on theory or experiments takes as given: put in, and not found.
     given: Mapping[Kind, str] = field(default_factory=dict)
@@ -66,6 +68,11 @@ class Study:
     data_files: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, ...] = ()  # packages beside those of orbitlens[lab], by their import names
     folds: int = 0  # seeds of the default scale, where each is a fold of data and all must be run
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the default scale takes so long that it should be said beforehand."""
+        return self.minutes > QUICK
 
     def __post_init__(self) -> None:
         """Refuse claims that share a key, and a paper without a core."""

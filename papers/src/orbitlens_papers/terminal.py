@@ -49,6 +49,8 @@ def list_view(studies: "Iterable[Study]") -> "Iterator[RenderableType]":
     for study in shown:
         n_core = sum(claim.rank == "core" for claim in study.claims)
         words = f"{study.question} {len(study.claims)} claims, {n_core} of them core."
+        if study.is_long:
+            words += f" Up to {study.minutes} minutes."
         if study.missing:
             words += f" Needs {' and '.join(study.missing)}, not installed."
         table.add_row(Text(study.name, style="bold"), Text(study.paper), Text(words))

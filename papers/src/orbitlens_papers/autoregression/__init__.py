@@ -18,6 +18,7 @@ STUDY = Study(
     given={Kind.THEORY: "theorems as summarised (text not read)"},
     claims=CLAIMS,
     parts=parts_of(__name__),
+    minutes=20,
 )
 
 __all__ = ["CLAIMS", "STUDY"]

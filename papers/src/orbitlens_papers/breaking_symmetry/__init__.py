@@ -19,6 +19,7 @@ STUDY = Study(
     "also that most of those have learnt less.",
     claims=CLAIMS,
     parts=parts_of(__name__),
+    minutes=25,
     on_models=frozenset({"1b", "2e", "2f"}),
 )
 

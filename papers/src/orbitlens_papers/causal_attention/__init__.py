@@ -19,6 +19,7 @@ STUDY = Study(
     "on film reviews and ratings.",
     claims=CLAIMS,
     parts=parts_of(__name__),
+    minutes=20,
     needs=("causallearn",),
 )
 

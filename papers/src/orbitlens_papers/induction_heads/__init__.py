@@ -23,6 +23,7 @@ STUDY = Study(
     "tokens of 24 symbols.",
     claims=CLAIMS,
     parts=parts_of(__name__),
+    minutes=20,
 )
 
 __all__ = ["CLAIMS", "STUDY"]

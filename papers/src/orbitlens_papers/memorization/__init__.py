@@ -19,6 +19,7 @@ STUDY = Study(
     "dimensions up to N = 1,024. Trained models have one block, the paper's up to 40.",
     claims=CLAIMS,
     parts=parts_of(__name__),
+    minutes=20,
 )
 
 __all__ = ["CLAIMS", "STUDY"]

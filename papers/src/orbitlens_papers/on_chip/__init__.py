@@ -23,6 +23,7 @@ STUDY = Study(
     "paper runs a decoder on Loihi 2.",
     claims=CLAIMS,
     parts=parts_of(__name__),
+    minutes=25,
     data_files={SMALL[0]: INSTEAD, SMALL[1]: INSTEAD, RUNS: "nothing: claim 7a is left out"},
     needs=("PIL", "matplotlib"),
     folds=8,  # the alphabets of both background sets

@@ -18,6 +18,7 @@ STUDY = Study(
     "lengths. Trained models: one layer, 800 steps.",
     claims=CLAIMS,
     parts=parts_of(__name__),
+    minutes=25,
 )
 
 __all__ = ["CLAIMS", "STUDY"]

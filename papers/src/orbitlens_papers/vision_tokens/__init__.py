@@ -20,6 +20,7 @@ STUDY = Study(
     "leave no gain, 3c); the paper: ImageNet.",
     claims=CLAIMS,
     parts=parts_of(__name__),
+    minutes=15,
     data_files={IMAGES: INSTEAD, LABELS: INSTEAD},
 )
 
