@@ -64,7 +64,9 @@ def at_once() -> str:
         for peer in dict.fromkeys(goal["peer"] for goal in row["goals"]):
             if ours is not None and by_solver[peer] is not None:
                 times = f"{1e3 * ours:.1f} ms against {1e3 * by_solver[peer]:.1f} ms"
-                lines.append(f"- {name}, {peer}: {times}, {by_solver[peer] / ours:.2f} times as fast")
+                lines.append(
+                    f"- {name}, {peer}: {times}, {by_solver[peer] / ours:.2f} times as fast"
+                )
     return "\n".join(lines)
 
 

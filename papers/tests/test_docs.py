@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from orbitlens_papers.bench import SEEDS, Scale
-from orbitlens_papers.bench import SEEDS, Scale
 from orbitlens_papers.registry import STUDIES
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -20,6 +20,7 @@ STUDY = Study(
     "or 600 steps; the paper: millions of parameters, 16,000 bins, three data sets.",
     claims=CLAIMS,
     parts=parts_of(__name__),
+    minutes=60,
     data_files={FILE: INSTEAD},
     needs=("sklearn",),
 )
