@@ -16,8 +16,8 @@ STUDY = Study(
     "in its code. 3f is undecided and 3g was not seen: 3a "
     "compares models that have not learned enough.",
     read="abstract, released code",
-    at="Models of 4,600 to 35,000 parameters on 100 bins, ten spoken digits of six speakers, 500 "
-    "or 600 steps; the paper: millions of parameters, 16,000 bins, three data sets.",
+    at="Models of 4,600 to 35,000 parameters on 100 bins, ten spoken digits of six speakers, 600 "
+    "or 2,000 steps; the paper: millions of parameters, 16,000 bins, three data sets.",
     claims=CLAIMS,
     parts=parts_of(__name__),
     data_files={FILE: INSTEAD},
