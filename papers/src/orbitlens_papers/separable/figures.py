@@ -288,7 +288,8 @@ def axes(result: StudyResult) -> Figure:
         title="Both axes are needed where sounds differ along both",
         caption="Left: made sounds of three harmonic patterns and four envelopes, means over seeds "
         "with 95 % intervals (a single seed has none). Right: accuracy on held-out clips of the "
-        f"headline ({result.data('3a')['source']}) by step, bands span the runs.",
+        f"headline ({result.data('3a')['source']}) by step, the first seed of each of its "
+        f"{result.data('3a')['of']}; bands span these runs.",
         panels=(
             Panel(
                 layers=layers,
