@@ -70,8 +70,8 @@ def read_speech(
         clips = []
         for clip, digit, speaker in _clips(archive, takes):
             found = power(clip)
-            pictures = torch.stack([shown(found, own, width) for own in filters])
-            clips.append((pictures, digit, speaker))
+            seen = torch.stack([shown(found, own, width) for own in filters])
+            clips.append((seen, digit, speaker))
         pictures, digits, speakers = zip(*clips, strict=True) if clips else ((), (), ())
         if len(set(speakers)) < FEWEST_SPEAKERS or set(digits) != set(range(10)):
             raise archive.refusal(
