@@ -337,13 +337,34 @@ def test_seeds_of_one_speaker_are_one_unit():
 # --- models trained until a linear one is no better ------------------------------------------
 
 
-def test_a_varied_clip_keeps_its_times_and_gets_a_smooth_gain_by_frequency(generator):
-    clips = torch.randn(8, 10, 8, generator=generator)
-    gain = training.varied(clips, 0.3, generator) - clips
-    assert gain.std() > 0.05
-    torch.testing.assert_close(gain, gain[:, :, :1].expand_as(gain), atol=1e-5, rtol=0)
-    assert torch.linalg.matrix_rank(gain[:, :, 0], atol=1e-4) == 3
-    assert training.varied(clips, 0.0, generator) is clips
+def test_a_voice_moved_up_is_seen_by_bands_moved_as_far():
+    time = np.arange(8000) / 8000
+    plain = sound.bands(10, (100.0, 3000.0), mels=True)
+    moved = sound.bands(10, (100.0, 3000.0), mels=True, moved=1.25)
+    low, high = (np.sin(2 * np.pi * f * time) for f in (800.0, 1000.0))
+    seen = sound.picture(low, plain, 6)
+    assert (sound.picture(high, moved, 6) - seen).abs().max() < 0.3
+    assert (sound.picture(high, plain, 6) - seen).abs().max() > 1
+
+
+def test_voices_are_read_beside_the_clips_and_those_of_who_is_judged_are_left_out(tmp_path, bench):
+    file = archive(tmp_path / "data", takes=2)
+    found = speech.read_speech(file, height=6, width=6, takes=2, voices=(0.9, 1.0, 1.1))
+    assert found.voices.shape == (60, 3, 6, 6) and torch.equal(found.voices[:, 1], found.pictures)
+    assert comparisons.speech_splits(file, bench)["ann"].voices is None
+    split = comparisons.speech_splits(file, bench, voices=speech.VOICES)["ann"]
+    assert split.voices.shape == (40, len(speech.VOICES), 6, 6)
+    assert torch.equal(split.voices[:, len(speech.VOICES) // 2], split.train)
+
+
+def test_a_voice_drawn_anew_lies_between_two_that_are_next_to_each_other(generator):
+    voices = torch.arange(5.0)[None, :, None, None].expand(400, 5, 2, 3) ** 2
+    seen = training.between_voices(voices, generator)
+    place = seen[:, :1, :1]
+    assert torch.equal(seen, place.expand_as(seen))
+    assert 0 <= place.min() < 1 and 12 < place.max() <= 16
+    # Straight between 0, 1, 4, 9, 16: the mean of even draws is that of the trapezia.
+    assert abs(float(place.mean()) - 5.5) < 0.8
 
 
 def test_a_mixed_clip_and_its_label_are_the_same_mixture(generator):
@@ -353,8 +374,18 @@ def test_a_mixed_clip_and_its_label_are_the_same_mixture(generator):
     assert (labels.diagonal() >= 0.5).all() and torch.allclose(labels.sum(1), torch.ones(4))
 
 
-def test_mixing_and_varying_do_not_keep_an_easy_task_from_being_learned():
-    setup = SoundSetup(split=easy_split(), width=16, layers=2, steps=150, tilt=0.1, mixed=True)
+def test_mixing_and_other_voices_do_not_keep_an_easy_task_from_being_learned():
+    split = easy_split()
+    noise = torch.randn(3, *split.train.shape, generator=torch.Generator().manual_seed(1))
+    voices = torch.stack([split.train + 0.1 * own for own in noise], dim=1)
+    setup = SoundSetup(
+        split=replace(split, voices=voices),
+        width=16,
+        layers=2,
+        steps=150,
+        revoiced=True,
+        mixed=True,
+    )
     assert train_and_judge(Job(setup=setup, seed=5))["accuracy"] > 0.85
     shuffled = train_and_judge(Job(setup=replace(setup, shuffled=True), seed=5))
     assert shuffled["accuracy"] < 0.6

@@ -83,10 +83,12 @@ def made_splits(bench: Bench) -> dict[str, Split]:
     return splits
 
 
-def speech_splits(file: Path, bench: Bench) -> dict[str, Split]:
+def speech_splits(file: Path, bench: Bench, *, voices: Sequence[float] = ()) -> dict[str, Split]:
     """Return spoken digits, a set a speaker, who is judged; all others are trained on."""
     height, width = _grid(bench)
-    speech = read_speech(file, height=height, width=width, takes=bench.pick(3, 50, 50))
+    speech = read_speech(
+        file, height=height, width=width, takes=bench.pick(3, 50, 50), voices=voices
+    )
     splits = {}
     for name in speech.names:
         own = speech.of(name)
@@ -96,6 +98,7 @@ def speech_splits(file: Path, bench: Bench) -> dict[str, Split]:
             test=speech.pictures[own],
             wanted=speech.digits[own],
             n_classes=10,
+            voices=speech.voices[~own] if voices else None,
         )
     return splits
 

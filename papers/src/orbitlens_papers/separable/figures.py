@@ -179,7 +179,7 @@ def accuracy(result: StudyResult) -> Figure:
         f"{'speakers' if data['of'] == 'speakers' else 'sounds'} it was not trained on, a dot a "
         f"{data['of'][:-1]}, bars are 95 % intervals; dotted: chance. Right: what the separable "
         f"model gains over each, paired over {data['of']}. Models of two layers over tokens of "
-        "2 × 2 bins, trained on mixed clips.",
+        "2 × 2 bins, trained on mixed clips of voices that are moved in frequency.",
         panels=(_accuracies(data), _gains(data)),
         widths=(1.15, 1.0),
         height=4.2,
@@ -288,7 +288,8 @@ def axes(result: StudyResult) -> Figure:
         title="Both axes are needed where sounds differ along both",
         caption="Left: made sounds of three harmonic patterns and four envelopes, means over seeds "
         "with 95 % intervals (a single seed has none). Right: accuracy on held-out clips of the "
-        f"headline ({result.data('3a')['source']}) by step, bands span the runs.",
+        f"headline ({result.data('3a')['source']}) by step, the first seed of each of its "
+        f"{result.data('3a')['of']}; bands span these runs.",
         panels=(
             Panel(
                 layers=layers,

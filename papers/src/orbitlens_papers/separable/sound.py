@@ -24,6 +24,7 @@ MADE_RANGE = (0.0, 2200.0)  # Hz: up to the highest partial
 SPEECH_RANGE = (100.0, 3800.0)
 FLOOR = 1e-8  # of a clip's largest power: what counts as silence
 
+Power = Float[np.ndarray, "frequency time"]
 Picture = Float[Tensor, "height width"]
 Pictures = Float[Tensor, "clips height width"]
 
@@ -39,12 +40,15 @@ def from_mel(pitch: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
 
 
 def bands(
-    n_bands: int, limits: tuple[float, float], *, mels: bool
+    n_bands: int, limits: tuple[float, float], *, mels: bool, moved: float = 1.0
 ) -> Float[np.ndarray, "band frequency"]:
-    """Return triangular filters, each 1 in its middle and 0 at its neighbours' middles."""
+    """Return triangular filters, each 1 in its middle and 0 at its neighbours' middles.
+
+    All their frequencies are multiplied by `moved`: a voice of a shorter throat sounds higher.
+    """
     low, high = (float(mel(np.array(end))) if mels else end for end in limits)
     edges = np.linspace(low, high, n_bands + 2)
-    edges = from_mel(edges) if mels else edges
+    edges = moved * (from_mel(edges) if mels else edges)
     frequency = np.linspace(0, RATE / 2, WINDOW // 2 + 1)
     first, middle, last = edges[:-2, None], edges[1:-1, None], edges[2:, None]
     rising, falling = (frequency - first) / (middle - first), (last - frequency) / (last - middle)
@@ -57,11 +61,21 @@ def picture(
     n_columns: int,
 ) -> Picture:
     """Return log power in bands and columns; high bands on top; a longer clip is pooled more."""
+    return shown(power(clip), filters, n_columns)
+
+
+def power(clip: Float[np.ndarray, " samples"]) -> Power:
+    """Return a clip's power by frequency and time."""
     from scipy.signal import spectrogram
 
     clip = np.pad(clip, (0, max(0, WINDOW - len(clip))))
-    _, _, power = spectrogram(clip, RATE, nperseg=WINDOW, noverlap=WINDOW - HOP)
-    banded = filters[::-1] @ power
+    _, _, found = spectrogram(clip, RATE, nperseg=WINDOW, noverlap=WINDOW - HOP)
+    return np.asarray(found)
+
+
+def shown(found: Power, filters: Float[np.ndarray, "band frequency"], n_columns: int) -> Picture:
+    """Return the picture of a power spectrogram."""
+    banded = filters[::-1] @ found
     logs = torch.from_numpy(np.log(banded + FLOOR * max(float(banded.max()), 1e-30)))
     pooled = functional.adaptive_avg_pool1d(logs[None], n_columns)[0]
     spread = float(pooled.std())

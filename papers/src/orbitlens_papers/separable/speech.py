@@ -8,7 +8,7 @@ refused with its name, what was found and what can be done instead.
 import io
 import re
 import wave
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from orbitlens_papers.archive import Archive, open_archive
 from orbitlens_papers.separable.claims import INSTEAD
-from orbitlens_papers.separable.sound import RATE, SPEECH_RANGE, bands, picture
+from orbitlens_papers.separable.sound import RATE, SPEECH_RANGE, bands, power, shown
 
 MEMBER = re.compile(r"(?:.*/)?([0-9])_([A-Za-z]+)_([0-9]{1,4})\.wav")
 BOUNDS = {"most_members": 20_000, "most_bytes": 400_000}
@@ -28,6 +28,7 @@ ADVICE = (
     f"data out: then {INSTEAD} are used."
 )
 FEWEST_SPEAKERS = 3
+VOICES = tuple(1.25 ** (k / 4) for k in range(-2, 3))  # factors of frequency, as read; 0.89 to 1.12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,7 @@ class Speech:
     pictures: Float[Tensor, "clips height width"]
     digits: Int[Tensor, " clips"]
     speakers: tuple[str, ...]  # one a clip
+    voices: Float[Tensor, "clips voices height width"]  # the same at other factors of frequency
 
     @property
     def names(self) -> list[str]:
@@ -48,18 +50,28 @@ class Speech:
         return torch.tensor([name == speaker for name in self.speakers])
 
 
-def read_speech(file: Path, *, height: int, width: int, takes: int) -> Speech:
+def read_speech(
+    file: Path, *, height: int, width: int, takes: int, voices: Sequence[float] = ()
+) -> Speech:
     """Return the first so many takes of each digit and speaker.
+
+    Args:
+        file: the archive.
+        height: bands of frequency.
+        width: columns of time.
+        takes: how many of each digit and speaker.
+        voices: factors by which bands are moved, for further pictures of every clip.
 
     Raises:
         InputError: the file is no such archive, or a clip in it is broken.
     """
-    filters = bands(height, SPEECH_RANGE, mels=True)
+    filters = [bands(height, SPEECH_RANGE, mels=True, moved=moved) for moved in (1.0, *voices)]
     with open_archive(file, **BOUNDS, advice=ADVICE) as archive:
-        clips = [
-            (picture(clip, filters, width), digit, speaker)
-            for clip, digit, speaker in _clips(archive, takes)
-        ]
+        clips = []
+        for clip, digit, speaker in _clips(archive, takes):
+            found = power(clip)
+            seen = torch.stack([shown(found, own, width) for own in filters])
+            clips.append((seen, digit, speaker))
         pictures, digits, speakers = zip(*clips, strict=True) if clips else ((), (), ())
         if len(set(speakers)) < FEWEST_SPEAKERS or set(digits) != set(range(10)):
             raise archive.refusal(
@@ -67,7 +79,10 @@ def read_speech(file: Path, *, height: int, width: int, takes: int) -> Speech:
                 f"{sorted(set(digits))}; expected all ten digits and at least {FEWEST_SPEAKERS} "
                 "speakers"
             )
-    return Speech(pictures=torch.stack(pictures), digits=torch.tensor(digits), speakers=speakers)
+    both = torch.stack(pictures)
+    return Speech(
+        pictures=both[:, 0], digits=torch.tensor(digits), speakers=speakers, voices=both[:, 1:]
+    )
 
 
 def _clips(archive: Archive, takes: int) -> Iterator[tuple[np.ndarray, int, str]]:

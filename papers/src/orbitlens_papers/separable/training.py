@@ -35,6 +35,8 @@ class Split:
     test: Float[Tensor, "judged height width"] = field(repr=False)
     wanted: Int[Tensor, " judged"] = field(repr=False)
     n_classes: int
+    # Clips to train on as other voices would say them, in order of the factor of frequency.
+    voices: Float[Tensor, "clips voices height width"] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +54,7 @@ class SoundSetup:
     batch: int = 16
     rate: float = 6e-3
     decay: float = 0.01  # of weights
-    tilt: float = 0.0  # deviation of a random spectral balance, by which each clip is varied
+    revoiced: bool = False  # whether each clip is of a voice drawn anew, where the split has some
     mixed: bool = False  # whether each clip is mixed with another one, and their labels with them
     shuffled: bool = False  # labels of the clips to train on
     n_looks: int = 4  # at the clips to judge
@@ -146,7 +148,9 @@ def _train(
 
     def loss_at(step: int) -> Tensor:
         chosen = torch.randint(len(labels), (setup.batch,), generator=generator)
-        clips, wanted = varied(split.train[chosen], setup.tilt, generator), labels[chosen]
+        clips, wanted = split.train[chosen], labels[chosen]
+        if setup.revoiced and split.voices is not None:
+            clips = between_voices(split.voices[chosen], generator)
         if setup.mixed:
             classes = functional.one_hot(wanted, split.n_classes).float()
             clips, wanted = mixed(clips, classes, generator)
@@ -177,16 +181,15 @@ def _train(
     return curve
 
 
-def varied(
-    clips: Float[Tensor, "clips height width"], tilt: float, generator: torch.Generator
+def between_voices(
+    voices: Float[Tensor, "clips voices height width"], generator: torch.Generator
 ) -> Float[Tensor, "clips height width"]:
-    """Return clips, each with a smooth gain by frequency: voices and microphones differ in it."""
-    if not tilt:
-        return clips
-    place = torch.linspace(-1, 1, clips.shape[1])
-    shapes = torch.stack([place, place.square() - 1 / 3, torch.sin(torch.pi * place)])
-    gains = tilt * torch.randn(len(clips), len(shapes), generator=generator) @ shapes
-    return clips + gains[:, :, None]
+    """Return each clip at a place drawn evenly along its voices, between the two next to it."""
+    n = voices.shape[1]
+    place = torch.rand(len(voices), generator=generator) * (n - 1)
+    lower, clip = place.long().clamp(max=n - 2), torch.arange(len(voices))
+    share = (place - lower)[:, None, None]
+    return voices[clip, lower].lerp(voices[clip, lower + 1], share)
 
 
 def mixed(
