@@ -24,6 +24,7 @@ CPU_INFO = Path("/proc/cpuinfo")
 MAKER = "AuthenticAMD"
 LINEAR_MAPS = frozenset({torch.nn.functional.linear, torch.addmm})
 PRODUCTS = frozenset({torch.Tensor.__matmul__, torch.Tensor.matmul, torch.matmul})
+HANDLED = LINEAR_MAPS | PRODUCTS
 CALL = "_linear_pointwise"  # not public; a torch without it goes on with its own products
 
 
@@ -66,7 +67,7 @@ class _FastProducts(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 - what the function returns
-        if kwargs or (func not in LINEAR_MAPS and func not in PRODUCTS):  # most calls
+        if kwargs or func not in HANDLED:  # most calls
             return func(*args, **(kwargs or {}))
         if func in PRODUCTS:
             return _compiled_product(*args) if len(args) == 2 else func(*args)
