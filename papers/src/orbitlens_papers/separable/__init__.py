@@ -20,7 +20,7 @@ STUDY = Study(
     "or 2,000 steps; the paper: millions of parameters, 16,000 bins, three data sets.",
     claims=CLAIMS,
     parts=parts_of(__name__),
-    minutes=60,
+    minutes=30,
     data_files={FILE: INSTEAD},
     needs=("sklearn",),
 )

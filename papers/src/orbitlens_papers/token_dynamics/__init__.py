@@ -14,8 +14,9 @@ STUDY = Study(
     "Trained models here are small and trained for minutes, so an effect that needs size or time "
     "would be missed. 7a does not say that the sign helps: arms of all three signs gain alike over "
     "a plain model of the same narrow start (6a, docs/studies-arms.md), and a plain model from "
-    "wider first weights loses less than any of them (7e). The gain of 7a is seen on bytes as "
-    "well, and neither on images (7b) nor before a norm (docs/studies-arms.md).",
+    "wider first weights loses less than any of them (7e). The gain of 7a is seen on bytes "
+    "and in sixteen layers as well, and neither on images (7b) nor before a norm "
+    "(docs/studies-arms.md).",
     read="abstract, released experiments",
     at="6a, 7a, 7c: six post-norm layers of width 64 on characters of a text, 5,000 steps, seeds 0 "
     "to 4; 6b, 7b: the same on 7 x 7 patches of MNIST's 10,000 test images (before, on digits of "
