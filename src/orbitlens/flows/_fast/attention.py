@@ -10,9 +10,9 @@ from typing import NamedTuple, no_type_check
 import numpy as np
 from numpy.typing import NDArray
 
-from orbitlens.flows._fast.lanes import WIDEST_LANES, columns_for
+from orbitlens.flows._fast.lanes import columns_for
 from orbitlens.flows._fast.mixer import mix_head
-from orbitlens.flows._fast.pairs import is_symmetric, memory_for_pairs
+from orbitlens.flows._fast.pairs import WIDEST_PAIRS, is_symmetric, memory_for_pairs
 from orbitlens.flows._fast.rows import FAST, U
 from orbitlens.flows._fast.vectors import borrowed
 from orbitlens.running._compiled.compiling import compiled
@@ -304,7 +304,7 @@ def workspace(system, n):
     d, r = system.w_q.shape[1], system.w_q.shape[2]
     columns = columns_for(n, r)
     symmetric = np.zeros(system.w_q.shape[0], np.bool_)
-    if r <= WIDEST_LANES:
+    if r <= WIDEST_PAIRS:
         for h in range(symmetric.size):
             symmetric[h] = is_symmetric(system, h)
     return (

@@ -13,7 +13,8 @@ from typing import no_type_check
 import numpy as np
 
 from orbitlens.flows._fast.exponentials import EXACT
-from orbitlens.flows._fast.pairs import mix_pairs
+from orbitlens.flows._fast.pair_vectors import held
+from orbitlens.flows._fast.pairs import add_keys, mix_pairs
 from orbitlens.flows._fast.rows import LANES as ROW_LANES
 from orbitlens.flows._fast.rows import visible_range
 from orbitlens.flows._fast.vectors import (
@@ -94,18 +95,6 @@ def tops_of(queries, k, i, low, high, view, slope):
 
 @no_type_check
 @compiled(fastmath=EXACT)
-def _add_plain(state, queries, k, v, low, high, top, table, terms):
-    """Add the keys low ... high - 1, all of which all lanes see."""
-    mixed, total = state
-    for j in range(low, high):
-        w = power(minus(product(queries, k, j), top), table, terms)
-        total = plus(total, w)
-        mixed = gather(mixed, w, v, j)
-    return mixed, total
-
-
-@no_type_check
-@compiled(fastmath=EXACT)
 def _add_edges(queries, k, v, edges, top, table, i, view, slope, coordinates):
     """Add two stretches of keys: biased, too large for a float, or hidden from some lanes."""
     mixed, total = no_bundle(coordinates), spread(0.0)
@@ -138,13 +127,13 @@ def _blocks(q, k, v, factor, slope, sees, n, small, tables, begin, end, coordina
         state = no_bundle(coordinates), spread(0.0)
         if all_from > low or high > all_below:
             state = _add_edges(queries, k, v, edges, top, tables[0], i, view, slope, coordinates)
-        seen_by_all = (state, queries, k, v, all_from, all_below, top, tables[1])
+        seen_by_all = (state, queries, k, v, all_from, all_below, top)
         if tables[1].shape[0] == N_SHORT:
-            mixed, total = _add_plain(*seen_by_all, SHORT_TERMS)
+            mixed, total = add_keys(*seen_by_all, held(tables[1], SHORT_TERMS))
         elif tables[1].shape[0] == N_MIDDLE:
-            mixed, total = _add_plain(*seen_by_all, MIDDLE_TERMS)
+            mixed, total = add_keys(*seen_by_all, held(tables[1], MIDDLE_TERMS))
         else:
-            mixed, total = _add_plain(*seen_by_all, FULL_TERMS)
+            mixed, total = add_keys(*seen_by_all, held(tables[1], FULL_TERMS))
         if unnormalised:
             total = spread(float(n))
         put(mixed, over(spread(1.0), total), out, i)

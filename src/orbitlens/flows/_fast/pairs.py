@@ -16,6 +16,7 @@ from orbitlens.flows._fast.vectors import (
     bundle,
     gather,
     lanes,
+    minus,
     no_bundle,
     over,
     plus,
@@ -27,6 +28,7 @@ from orbitlens.flows._fast.vectors import (
 from orbitlens.running._compiled.compiling import compiled
 from orbitlens.running._compiled.powers import LANES
 
+WIDEST_PAIRS = 3  # coordinates of a head: of more, loops are not compiled
 TOGETHER = 64  # keys at a time: what is kept of them stays in the nearest cache
 ROUNDED = 1e-15  # of the largest entry of a score map: how far from symmetric rounding leaves it
 
@@ -66,11 +68,11 @@ def memory_for_pairs(width, columns):
 
 @no_type_check
 @compiled(fastmath=EXACT)
-def _add_keys(state, queries, k, v, low, high, table):
-    """Add the keys low ... high - 1 to the queries."""
+def add_keys(state, queries, k, v, low, high, top, table):
+    """Add the keys low ... high - 1 to the queries, all of which see them; `table` is held."""
     mixed, total = state
     for j in range(low, high):
-        w = power_held(product(queries, k, j), table)
+        w = power_held(minus(product(queries, k, j), top), table)
         total = plus(total, w)
         mixed = gather(mixed, w, v, j)
     return mixed, total
@@ -115,7 +117,7 @@ def mix_pairs(q, k, v, factor, n, powers, terms, coordinates, memory, out):
             begin = low
             if i >= low:  # the block itself is among the keys: each of its pairs comes twice
                 begin = i + LANES
-                state = _add_keys(state, queries, k, v, i, begin, table)
+                state = add_keys(state, queries, k, v, i, begin, spread(0.0), table)
             row = (begin - low) * each
             mixed, total = _add_pairs(state, queries, own, k, v, begin, high, table, memory, row)
             put(mixed, spread(1.0), out, i)
@@ -129,5 +131,6 @@ def mix_pairs(q, k, v, factor, n, powers, terms, coordinates, memory, out):
     for i in range(0, n, LANES):  # the tokens that fill no block
         queries = bundle(q, i, factor, coordinates)
         state = bundle(out, i, 1.0, coordinates), lanes(memory, sums + i // LANES, 0)
-        mixed, total = _add_keys(state, queries, k, v, whole if i < whole else 0, n, table)
+        first = whole if i < whole else 0
+        mixed, total = add_keys(state, queries, k, v, first, n, spread(0.0), table)
         put(mixed, over(spread(1.0), total), out, i)
