@@ -94,3 +94,15 @@ def test_current_code_is_not_dropped(tmp_path):
         compiling._looked_at.discard(index.parent)
         compiling.drop_stale(tmp_path, index.parent)
         assert index.exists() == stays
+
+
+def test_an_index_that_another_process_was_quicker_to_drop_is_no_error(tmp_path):
+    (tmp_path / "source.py").touch()
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    stale = kept / "stale.nbi"
+    stale.touch()
+    os.utime(stale, (0, 0))
+    (kept / "gone.nbi").symlink_to("nowhere")  # listed, and not there when it is looked at
+    compiling.drop_stale(tmp_path, kept)
+    assert not stale.exists()

@@ -11,6 +11,7 @@ before a folder's sources, or those in this one, last changed is dropped, once a
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,9 @@ def drop_stale(sources: Path, kept: Path) -> None:
     folders = (sources, HERE)  # what all compiled code is made of lies here
     newest = max(file.stat().st_mtime for folder in folders for file in folder.glob("*.py"))
     for index in kept.glob("*.nbi"):
-        if index.stat().st_mtime < newest:
-            index.unlink(missing_ok=True)  # another process may have been quicker
+        with suppress(FileNotFoundError):  # another process may have been quicker
+            if index.stat().st_mtime < newest:
+                index.unlink()
 
 
 def _with_cache(make: Callable[..., Any]) -> Any:  # noqa: ANN401
